@@ -1,7 +1,8 @@
 """Whether the policy `auto` keeps up with the best fixed policy: python auto.py PROGRAM. Sweeps all
 policies (without OPT) over the traces that are there (UNDERCROFT_TRACES, else ../shared/traces), and
 over traces joined from them, and writes the tables of docs/measurements/auto.md between the marks of
-each. Traces that are not there are named. It takes a few minutes; sweeps are resumed from out/auto.
+each. Traces that are not there are named. It takes a quarter of an hour; sweeps are resumed from
+out/auto, but runs of `auto` that are older than the program are made again.
 """
 
 import json
@@ -67,9 +68,18 @@ def joined(parts):
     return path
 
 
+def drop_old(folder, program):
+    """Drops the runs of auto that an older program made; those of the other policies stay."""
+    path = folder / "runs.jsonl"
+    if path.exists() and path.stat().st_mtime < pathlib.Path(program).stat().st_mtime:
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(l for l in lines if json.loads(l)["row"]["policy"] != "auto"))
+
+
 def sweep(program, name, trace, client, more):
     """For each size below the number of distinct blocks, the hit ratios of all policies in per cent."""
     folder = FOLDER / name.replace(" ", "-")
+    drop_old(folder, program)
     command = [program, "sweep", str(trace), *more, "--warmup", "10%", "--json", "-o", str(folder)]
     command += ["--l2", ",".join(f"{size}blk" for size in SIZES)]
     command += ["--l1", f"{client}blk:lru"] if client else []
@@ -91,16 +101,31 @@ def regrets(cells, policy="auto"):
     return [best(cell)[0] - cell[policy] for cell in cells.values()]
 
 
+def closeness(cells, policy):
+    """In which share of the cells a policy is close to the best fixed one; mean and highest regret."""
+    behind = regrets(cells, policy)
+    share = lambda bound: f"{100 * sum(r <= bound for r in behind) / len(behind):.0f} %"
+    mean = sum(behind) / len(behind)
+    return [share(0.5), share(1), share(1.5), f"{mean:.2f}", f"{max(behind):.1f}"]
+
+
 def summary(cells, policies):
     """For each policy the share of the cells in which it is close to the best fixed one."""
-    lines = []
-    for policy in policies:
-        behind = regrets(cells, policy)
-        share = lambda bound: f"{100 * sum(r <= bound for r in behind) / len(behind):.0f} %"
-        mean = sum(behind) / len(behind)
-        lines.append([policy, share(0.5), share(1), share(1.5), f"{mean:.2f}", f"{max(behind):.1f}"])
+    lines = [[policy, *closeness(cells, policy)] for policy in policies]
     lines.sort(key=lambda line: float(line[4]))
     return table(["policy", "within 0.5", "within 1", "within 1.5", "mean", "worst"], lines)
+
+
+def halves(cells):
+    """How close auto is on every other stream of the list, and on the rest."""
+    streams = [stream[0] for stream in STREAMS]
+    lines = []
+    for half, what in enumerate(["the 1st, 3rd, ...", "the 2nd, 4th, ..."]):
+        names = streams[half::2]
+        part = {key: cell for key, cell in cells.items() if key[0].split(" below")[0] in names}
+        if part:
+            lines.append([f"{what} stream", str(len(part)), *closeness(part, "auto")])
+    return table(["half", "cells", "within 0.5", "within 1", "within 1.5", "mean", "worst"], lines)
 
 
 def all_cells(cells):
@@ -135,6 +160,7 @@ def main():
     text = DOC.read_text()
     policies = list(next(iter(cells.values())))
     text = put(text, "policies", f"{len(cells)} cells.\n\n" + summary(cells, policies))
+    text = put(text, "halves", halves(cells))
     text = put(text, "cells", all_cells(cells))
     text = put(text, "joined", all_cells(changes))
     DOC.write_text(text)

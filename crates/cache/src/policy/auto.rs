@@ -1,13 +1,17 @@
-//! AUTO: several policies run side by side without data, and the cache keeps what the best of
-//! them, the leader, would keep. Which one leads follows the read hits that each would have had.
+//! AUTO: several policies run side by side without data, and vote on what the cache keeps. The more
+//! read hits a policy would have had of late, the more its vote counts.
 //!
 //! Each member is an ordinary policy of the same capacity over the same entries. It sees every
-//! call, so its history is complete when it comes to lead. A change of the leader evicts nothing:
-//! the residents that the new leader would not hold are the surplus. They leave first when room is
-//! needed, the least recently used one before the others.
+//! call, so its history is always complete. A member votes for the entries that it holds. When room
+//! is needed, the resident entries with the fewest votes leave first. So while one vote outweighs
+//! the others together, the cache keeps what that member keeps; while several members are about
+//! equally good, it keeps what most of them keep.
 //!
-//! Invariants: `held` entries are resident, at most `capacity`; a resident entry is in the surplus
-//! exactly if the leader does not hold it; no other entry is.
+//! Residents are in one list for each set of members, that of the members that hold them, in the
+//! order in which they came into it.
+//!
+//! Invariants: at most `capacity` entries are resident; a resident entry is in the list of exactly
+//! the members that hold it; no other entry is in a list.
 
 use super::registry::{Context, Kind, Parameter, PolicyInfo, Spec};
 use super::{Entry, EvictionKind, Evictions, Policy};
@@ -17,7 +21,7 @@ use crate::snapshot::{CLOCK_MAX, Snapshot, SnapshotError};
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "auto",
     aliases: &[],
-    summary: "does what the best of LIRS, LFU, FBR, MQ, S3-FIFO and W-TinyLFU would do",
+    summary: "keeps what LIRS, LFU, FBR, MQ, S3-FIFO and W-TinyLFU would keep, by weighted vote",
     source: "ours",
     parameters: &[
         Parameter {
@@ -28,9 +32,15 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         },
         Parameter {
             name: "margin",
-            kind: Kind::Real(0.0, 1.0),
+            kind: Kind::Real(0.0001, 1.0),
             default: "0.005",
-            help: "hits by which another policy must be ahead to lead, times the capacity",
+            help: "hits behind the best by which a vote falls to 37 %, times the capacity",
+        },
+        Parameter {
+            name: "head",
+            kind: Kind::Real(0.0, 1.0),
+            default: "0.01",
+            help: "hits by which LIRS is ahead at the start, times the capacity",
         },
         Parameter {
             name: "sketch",
@@ -49,40 +59,48 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             Spec::parse(&text)?.build(&Context::new(context.capacity))
         };
         let policies = MEMBERS.iter().map(member).collect::<Result<Vec<_>, _>>()?;
-        let members = policies.into_iter().map(|policy| Member { policy, score: 0.0 }).collect();
-        Ok(Box::new(Auto {
+        let member = |policy| Member { policy, score: 0.0, vote: 0.0 };
+        let mut auto = Auto {
             capacity: context.capacity,
             memory: arguments.real("memory"),
             margin: arguments.real("margin"),
-            members,
-            leader: 0,
+            members: policies.into_iter().map(member).collect(),
             since_review: 0,
             keeps: false,
             held: 0,
-            now: 0,
-            entries: Lists::new(1),
+            entries: Lists::new(1 << MEMBERS.len()),
             changes: Evictions::new(),
             gone: Vec::new(),
-        }))
+        };
+        auto.members[0].score = arguments.real("head") * f64::from(context.capacity);
+        auto.vote();
+        Ok(Box::new(auto))
     },
 };
 
-/// The members. The first leads at the beginning, and the earlier one of two that are equal. No
-/// other six are within 0.3 points of the best policy of the registry on as many of the recorded
-/// streams and sizes.
+/// The members; of two that are equal, the vote of the earlier one counts more.
 const MEMBERS: [&str; 6] = ["lirs", "lfu", "fbr", "mq", "s3-fifo", "w-tinylfu"];
+
+/// The share of its vote that the second member has less if it is equal to the first, the third
+/// than the second, and so on. It decides ties.
+const LATER: f64 = 1.0 / 1024.0;
 
 /// Reviews for each `capacity` references.
 const REVIEWS: u32 = 8;
 
-/// The list of residents that the leader does not hold, in the order in which they leave.
-const SURPLUS: u32 = 0;
+/// A set of members: member i is in it if bit i is set. The number of the list of its entries.
+type Holders = u8;
+
+/// The set of all members.
+const ALL: Holders = (1 << MEMBERS.len()) - 1;
 
 #[derive(Clone, Debug)]
 struct Member {
     policy: Box<dyn Policy>,
     /// Its read hits, older ones counting less.
     score: f64,
+    /// What its vote counted at the last review, from 0 to 1.
+    vote: f64,
 }
 
 /// How the cache serves a reference.
@@ -102,17 +120,13 @@ struct Auto {
     memory: f64,
     margin: f64,
     members: Vec<Member>,
-    leader: usize,
     /// References since the last review.
     since_review: u32,
     /// Whether a block stayed at the last hit that placed nothing: what a member's hits do.
     keeps: bool,
     held: u32,
-    /// When each resident was last used, by `now`, which is above 0; 0 for other entries. And the
-    /// surplus.
-    entries: Lists<u64>,
-    /// References and placements so far.
-    now: u64,
+    /// A list of residents for each set of members; with each resident, the members that hold it.
+    entries: Lists<Holders>,
     /// What one member reported.
     changes: Evictions,
     /// The entries that any member, or the cache, let go in this call.
@@ -120,10 +134,6 @@ struct Auto {
 }
 
 impl Auto {
-    fn led(&self) -> &dyn Policy {
-        self.members[self.leader].policy.as_ref()
-    }
-
     /// Makes a call to each member, and takes over what it reports.
     #[inline(always)]
     fn each(&mut self, mut call: impl FnMut(&mut Member, &mut Evictions)) {
@@ -138,25 +148,21 @@ impl Auto {
     fn take_over(&mut self, number: usize) {
         for change in self.changes.iter() {
             let entry = change.entry;
-            let is_evicted = change.kind != EvictionKind::Forgotten;
-            if number == self.leader && is_evicted && self.is_led(entry) {
-                self.entries.push_back(SURPLUS, entry);
+            if change.kind != EvictionKind::Forgotten && self.entries.linked(entry) {
+                let holders = self.entries.data(entry);
+                self.entries.remove(holders.into(), entry);
+                push(&mut self.entries, holders & !(1 << number), entry);
             }
             self.gone.push(entry);
         }
         self.changes.clear();
     }
 
-    /// Whether an entry is resident and no surplus.
-    fn is_led(&self, entry: Entry) -> bool {
-        self.contains(entry) && !self.entries.linked(entry)
-    }
-
     /// A reference, by all members.
     #[inline(always)]
     fn refer(&mut self, entry: Entry, way: Way) {
         let keeps = self.keeps;
-        self.each(|Member { policy, score }, changes| {
+        self.each(|Member { policy, score, .. }, changes| {
             let hit = match way {
                 Way::Read | Way::Write => policy.access(entry, changes),
                 Way::Around => {
@@ -184,39 +190,28 @@ impl Auto {
         hit
     }
 
-    /// Notes that a resident entry is used.
-    #[inline(always)]
-    fn renew(&mut self, entry: Entry) {
-        self.now += 1;
-        *self.entries.data_mut(entry) = self.now;
-    }
-
-    /// Makes an entry resident that the leader holds now.
+    /// Makes an entry resident that all members hold now.
     #[inline(always)]
     fn hold(&mut self, entry: Entry) {
-        let is_new = !self.contains(entry);
-        self.renew(entry);
-        if is_new {
-            self.held += 1;
-        } else if self.entries.linked(entry) {
-            self.entries.remove(SURPLUS, entry);
-        }
+        self.release(entry);
+        push(&mut self.entries, ALL, entry);
+        self.held += 1;
     }
 
     /// Makes an entry non-resident.
     fn release(&mut self, entry: Entry) {
-        if self.entries.linked(entry) {
-            self.entries.remove(SURPLUS, entry);
+        if self.contains(entry) {
+            self.entries.remove(self.entries.data(entry).into(), entry);
+            self.held -= 1;
         }
-        self.held -= u32::from(std::mem::take(self.entries.data_mut(entry)) > 0);
     }
 
-    /// The end of each call: evicts surplus if there is too much, reports what nobody remembers any
-    /// more, and reviews the leader now and then.
+    /// The end of each call: evicts what is too much, reports what nobody remembers any more, and
+    /// reviews the votes now and then.
     #[inline(always)]
     fn end(&mut self, out: &mut Evictions) {
         while self.held > self.capacity {
-            let Some(entry) = self.entries.front(SURPLUS) else { break };
+            let Some(entry) = self.least_wanted(&[]) else { break };
             self.release(entry);
             out.push(entry, EvictionKind::Remembered);
             self.gone.push(entry);
@@ -242,46 +237,62 @@ impl Auto {
         self.gone = gone;
     }
 
+    /// The resident with the fewest votes, and of equals the one that has had these holders for
+    /// longest, after these residents have got these holders, one after the other.
+    fn least_wanted(&self, moved: &[(Entry, Holders)]) -> Option<Entry> {
+        let stays = |entry: &Entry| !moved.iter().any(|(other, _)| other == entry);
+        let comes = |holders| moved.iter().find(|other| other.1 == holders).map(|other| other.0);
+        let first = |holders: Holders| {
+            self.entries.iter(holders.into()).find(stays).or_else(|| comes(holders))
+        };
+        let fronts = (0..=ALL).filter_map(|holders| Some((first(holders)?, self.votes(holders))));
+        fronts.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(entry, _)| entry)
+    }
+
+    /// What the votes of these members count together.
+    fn votes(&self, holders: Holders) -> f64 {
+        let all = self.members.iter().enumerate();
+        all.filter(|(number, _)| holders >> number & 1 == 1).map(|(_, member)| member.vote).sum()
+    }
+
     /// References between two reviews.
     #[inline(always)]
     fn period(&self) -> u32 {
         (self.capacity / REVIEWS).max(1)
     }
 
-    /// Gives the lead to the member with the highest score, if that is ahead by the margin, and
-    /// lets the scores fade.
+    /// Counts the votes anew, and lets the scores fade.
     #[cold]
     fn review(&mut self) {
-        let score = |number: usize| self.members[number].score;
-        let ahead = |best, other| if score(other) > score(best) { other } else { best };
-        let best = (0..self.members.len()).fold(0, ahead);
-        if score(best) > score(self.leader) + self.margin * f64::from(self.capacity) {
-            self.lead(best);
-        }
+        self.vote();
         let age = f64::from(self.since_review) / f64::from(self.capacity);
         let fade = self.memory / (self.memory + std::f64::consts::LN_2 * age);
         self.members.iter_mut().for_each(|member| member.score *= fade);
         self.since_review = 0;
     }
 
-    /// Makes a member the leader, and finds the surplus anew.
-    fn lead(&mut self, leader: usize) {
-        let mut residents = self.residents();
-        residents.sort_unstable_by_key(|&entry| self.entries.data(entry));
-        self.leader = leader;
-        for entry in residents {
-            if self.entries.linked(entry) {
-                self.entries.remove(SURPLUS, entry);
-            }
-            if !self.led().contains(entry) {
-                self.entries.push_back(SURPLUS, entry);
-            }
+    /// Sets what each vote counts, by the scores.
+    fn vote(&mut self) {
+        let best = self.members.iter().fold(0.0, |best, member| member.score.max(best));
+        let unit = self.margin * f64::from(self.capacity);
+        for (number, member) in (0u8..).zip(&mut self.members) {
+            let tie = 1.0 - LATER * f64::from(number);
+            member.vote = falling((best - member.score) / unit) * tie;
         }
     }
+}
 
-    fn surplus(&self) -> impl Iterator<Item = Entry> + '_ {
-        std::iter::successors(self.entries.front(SURPLUS), |&entry| self.entries.next(entry))
-    }
+/// Appends an entry to the list of its holders.
+#[inline(always)]
+fn push(entries: &mut Lists<Holders>, holders: Holders, entry: Entry) {
+    entries.push_back(holders.into(), entry);
+    *entries.data_mut(entry) = holders;
+}
+
+/// Nearly e to the power of -x, for x from 0 on. Made of operations whose results are the same on
+/// every machine.
+fn falling(x: f64) -> f64 {
+    (0..10).fold(1.0 / (1.0 + x / 1024.0), |power, _| power * power)
 }
 
 impl Policy for Auto {
@@ -301,7 +312,7 @@ impl Policy for Auto {
 
     #[inline(always)]
     fn contains(&self, entry: Entry) -> bool {
-        self.entries.data(entry) > 0
+        self.entries.linked(entry)
     }
 
     fn access(&mut self, entry: Entry, out: &mut Evictions) -> bool {
@@ -319,7 +330,7 @@ impl Policy for Auto {
     /// A hit that places nothing: the block was placed when a level above evicted it.
     fn touch(&mut self, entry: Entry, out: &mut Evictions) {
         self.keeps = true;
-        self.renew(entry);
+        self.entries.move_to_back(self.entries.data(entry).into(), entry);
         self.refer(entry, Way::Around);
         self.end(out);
     }
@@ -359,18 +370,23 @@ impl Policy for Auto {
         self.end(out);
     }
 
-    /// The surplus, then the others in the leader's order.
     fn residents(&self) -> Vec<Entry> {
-        let led = self.led().residents().into_iter().filter(|&entry| self.contains(entry));
-        self.surplus().chain(led).collect()
+        (0..self.entries.count()).flat_map(|list| self.entries.iter(list)).collect()
     }
 
-    /// Without surplus, a full cache holds what its leader holds.
+    /// Each member loses its own victim first.
     fn victim(&self) -> Option<Entry> {
         if self.held < self.capacity {
             return None;
         }
-        self.entries.front(SURPLUS).or_else(|| self.led().victim())
+        let mut moved: Vec<(Entry, Holders)> = Vec::new();
+        for (number, member) in self.members.iter().enumerate() {
+            let Some(entry) = member.policy.victim().filter(|&e| self.contains(e)) else { continue };
+            let at = moved.iter().position(|other| other.0 == entry);
+            let holders = at.map_or(self.entries.data(entry), |at| moved.remove(at).1);
+            moved.push((entry, holders & !(1 << number)));
+        }
+        self.least_wanted(&moved)
     }
 
     fn remembers(&self, entry: Entry) -> bool {
@@ -379,14 +395,16 @@ impl Policy for Auto {
         !self.contains(entry) && self.members.iter().any(knows)
     }
 
+    /// The member whose vote counts most.
     fn leader(&self) -> Option<&'static str> {
-        Some(MEMBERS[self.leader])
+        let votes = self.members.iter().zip(MEMBERS);
+        votes.max_by(|one, other| one.0.vote.total_cmp(&other.0.vote)).map(|(_, name)| name)
     }
 
     #[inline(always)]
     fn prefetch(&self, entry: Entry) -> u32 {
-        let place = self.entries.data(entry) as u32;
-        self.members.iter().fold(place, |x, member| x ^ member.policy.prefetch(entry))
+        let node = self.entries.prefetch(entry);
+        self.members.iter().fold(node, |x, member| x ^ member.policy.prefetch(entry))
     }
 
     fn names(&mut self) -> Option<&mut Vec<u64>> {
@@ -397,27 +415,19 @@ impl Policy for Auto {
         for member in &mut self.members {
             member.policy.save_load(snapshot)?;
             snapshot.real(&mut member.score, 0.0..=CLOCK_MAX as f64)?;
+            snapshot.real(&mut member.vote, 0.0..=1.0)?;
             snapshot.list_again();
         }
-        let mut leader = self.leader as u32;
-        snapshot.number(&mut leader, 0..=self.members.len() as u32 - 1)?;
-        self.leader = leader as usize;
         let period = self.period();
         snapshot.number(&mut self.since_review, 0..=period - 1)?;
         snapshot.flag(&mut self.keeps)?;
-        let mut surplus = self.entries.len(SURPLUS);
-        snapshot.number(&mut surplus, 0..=self.capacity)?;
-        snapshot.clock(&mut self.now)?;
-        let now = self.now;
         let saved = self.residents().into_iter().map(|entry| (entry, self.entries.data(entry)));
-        let used = |snapshot: &mut Snapshot<'_>, at: &mut u64| snapshot.number(at, 1..=now.max(1));
-        let residents = snapshot.entries_with(self.held, saved, used)?;
-        for (number, (entry, used)) in (0..).zip(residents) {
-            *self.entries.data_mut(entry) = used;
+        let known = |snapshot: &mut Snapshot<'_>, holders: &mut Holders| {
+            snapshot.number(holders, 0..=ALL)
+        };
+        for (entry, holders) in snapshot.entries_with(self.held, saved, known)? {
+            push(&mut self.entries, holders, entry);
             self.held += 1;
-            if number < surplus {
-                self.entries.push_back(SURPLUS, entry);
-            }
         }
         Ok(())
     }
@@ -428,16 +438,16 @@ impl Policy for Auto {
         if self.held > self.capacity {
             return Err(format!("{} resident, capacity {}", self.held, self.capacity));
         }
-        let all = 0..self.entries.entries();
-        let residents = all.clone().filter(|&entry| self.contains(entry)).count();
-        if residents != self.held as usize {
-            return Err(format!("{residents} resident, {} counted", self.held));
+        let residents = self.residents();
+        if residents.len() != self.held as usize {
+            return Err(format!("{} resident, {} counted", residents.len(), self.held));
         }
+        let holds = |number: usize, entry| self.members[number].policy.contains(entry);
         let is_right = |&entry: &Entry| {
-            let is_surplus = self.contains(entry) && !self.led().contains(entry);
-            self.entries.linked(entry) == is_surplus
+            let holders = self.entries.data(entry);
+            (0..MEMBERS.len()).all(|number| holds(number, entry) == (holders >> number & 1 == 1))
         };
-        let wrong = all.into_iter().find(|entry| !is_right(entry));
-        wrong.map_or(Ok(()), |entry| Err(format!("entry {entry}: surplus, or not, by mistake")))
+        let wrong = residents.into_iter().find(|entry| !is_right(entry));
+        wrong.map_or(Ok(()), |entry| Err(format!("entry {entry}: others hold it than its list says")))
     }
 }

@@ -39,6 +39,6 @@ pub(crate) const VARIANTS: &[&str] = &[
     "s3-fifo,small=0.5,threshold=3",
     "w-tinylfu,window=0.4,protected=0.5",
     "w-tinylfu,window=1",
-    "auto,memory=0.5,margin=0",
-    "auto,memory=2,margin=0.05",
+    "auto,memory=0.5,margin=0.0001,head=0",
+    "auto,memory=2,margin=0.05,head=0.2",
 ];

@@ -1,4 +1,4 @@
-//! AUTO: several policies side by side; the cache keeps what the leader keeps, and evicts surplus.
+//! AUTO: several policies side by side; the cache evicts the resident block with the fewest votes.
 
 use super::{Block, Model, Params, Step, model, names, remove, sorted};
 use serde_json::{Value, json};
@@ -11,45 +11,66 @@ pub struct Auto {
     margin: f64,
     members: Vec<Box<dyn Model>>,
     scores: Vec<f64>,
-    leader: usize,
+    votes: Vec<f64>,
     since: u32,
     /// Whether a block stayed at the last hit that placed nothing.
     keeps: bool,
-    /// Least recently used first.
+    /// In the order of their last reference, or of the last time that a member evicted them.
     residents: Vec<Block>,
-    /// First to leave first.
-    surplus: Vec<Block>,
 }
 
 impl Auto {
     pub fn new(c: u32, p: Params<'_>) -> Auto {
-        Auto {
+        let mut auto = Auto {
             c,
             memory: p.get("memory", 16.0),
             margin: p.get("margin", 0.005),
             members: MEMBERS.iter().map(|name| model(name, &[], c)).collect(),
             scores: vec![0.0; MEMBERS.len()],
-            leader: 0,
+            votes: Vec::new(),
             since: 0,
             keeps: false,
             residents: Vec::new(),
-            surplus: Vec::new(),
+        };
+        auto.scores[0] = p.get("head", 0.01) * f64::from(c);
+        auto.vote();
+        auto
+    }
+
+    fn vote(&mut self) {
+        let best = self.scores.iter().copied().fold(0.0, f64::max);
+        let behind = |score: &f64| (best - score) / (self.margin * f64::from(self.c));
+        let mut later = 1.0;
+        self.votes.clear();
+        for score in &self.scores {
+            let mut vote = 1.0 / (1.0 + behind(score) / 1024.0);
+            // To the power of 1024.
+            for _ in 0..10 {
+                vote = vote * vote;
+            }
+            self.votes.push(vote * later);
+            later -= 1.0 / 1024.0;
         }
     }
 
-    fn leader_holds(&self, b: Block) -> bool {
-        self.members[self.leader].resident().contains(&b)
+    /// Whether each member holds b.
+    fn holders(&self, b: Block) -> Vec<bool> {
+        self.members.iter().map(|member| member.resident().contains(&b)).collect()
     }
 
-    /// b is the most recently used resident.
+    /// b is the last of the residents with its holders.
     fn renew(&mut self, b: Block) {
         remove(&mut self.residents, b);
         self.residents.push(b);
     }
 
-    /// The leader evicted these.
+    /// A member evicted these.
     fn left(&mut self, evicted: &[Block]) {
-        self.surplus.extend(evicted.iter().filter(|b| self.residents.contains(b)));
+        for &b in evicted {
+            if self.residents.contains(&b) {
+                self.renew(b);
+            }
+        }
     }
 
     /// A reference that places nothing.
@@ -74,42 +95,49 @@ impl Auto {
         for i in 0..self.members.len() {
             let step = self.members[i].access(b);
             self.scores[i] += f64::from(u8::from(step.hit && !is_write));
-            if i == self.leader {
-                self.left(&step.evicted);
-            }
+            self.left(&step.evicted);
         }
         self.renew(b);
         self.since += 1;
         Step { hit, evicted: self.end() }
     }
 
+    /// The first of these with the fewest votes. Of holders with equal votes, those with the lower
+    /// binary number count as fewer.
+    fn fewest(&self, blocks: &[(Block, Vec<bool>)]) -> Block {
+        let rank = |holders: &[bool]| {
+            let held = || holders.iter().enumerate().filter(|(_, holds)| **holds);
+            let votes: f64 = held().map(|(i, _)| self.votes[i]).sum();
+            (votes, held().map(|(i, _)| 1 << i).sum::<u32>())
+        };
+        let mut best = &blocks[0];
+        for block in blocks {
+            if rank(&block.1) < rank(&best.1) {
+                best = block;
+            }
+        }
+        best.0
+    }
+
+    fn held(&self) -> Vec<(Block, Vec<bool>)> {
+        self.residents.iter().map(|&b| (b, self.holders(b))).collect()
+    }
+
     fn end(&mut self) -> Vec<Block> {
-        let members = &self.members[self.leader].resident();
-        self.surplus.retain(|b| self.residents.contains(b) && !members.contains(b));
         let mut evicted = Vec::new();
         while self.residents.len() > self.c as usize {
-            let b = self.surplus.remove(0);
+            let b = self.fewest(&self.held());
             remove(&mut self.residents, b);
             evicted.push(b);
         }
         if self.since >= (self.c / 8).max(1) {
-            self.review();
+            self.vote();
+            let age = f64::from(self.since) / f64::from(self.c);
+            let fade = self.memory / (self.memory + std::f64::consts::LN_2 * age);
+            self.scores.iter_mut().for_each(|score| *score *= fade);
+            self.since = 0;
         }
         evicted
-    }
-
-    fn review(&mut self) {
-        let highest = self.scores.iter().copied().fold(0.0, f64::max);
-        let best = self.scores.iter().position(|&score| score == highest).unwrap();
-        if highest > self.scores[self.leader] + self.margin * f64::from(self.c) {
-            self.leader = best;
-            self.surplus =
-                self.residents.iter().copied().filter(|&b| !self.leader_holds(b)).collect();
-        }
-        let age = f64::from(self.since) / f64::from(self.c);
-        let fade = self.memory / (self.memory + std::f64::consts::LN_2 * age);
-        self.scores.iter_mut().for_each(|score| *score *= fade);
-        self.since = 0;
     }
 }
 
@@ -148,9 +176,7 @@ impl Model for Auto {
         let hit = self.residents.contains(&b);
         for i in 0..self.members.len() {
             let step = self.members[i].place(b);
-            if i == self.leader {
-                self.left(&step.evicted);
-            }
+            self.left(&step.evicted);
         }
         self.renew(b);
         Step { hit, evicted: self.end() }
@@ -166,9 +192,7 @@ impl Model for Auto {
         self.c = capacity;
         for i in 0..self.members.len() {
             let evicted = self.members[i].resize(capacity);
-            if i == self.leader {
-                self.left(&evicted);
-            }
+            self.left(&evicted);
         }
         self.end()
     }
@@ -184,14 +208,26 @@ impl Model for Auto {
         all
     }
 
+    /// As if each member had evicted its own victim.
     fn victim(&self) -> Option<Block> {
         if self.residents.len() < self.c as usize {
             return None;
         }
-        self.surplus.first().copied().or_else(|| self.members[self.leader].victim())
+        let mut held = self.held();
+        for (i, member) in self.members.iter().enumerate() {
+            let victim = member.victim();
+            if let Some(at) = held.iter().position(|(b, _)| Some(*b) == victim) {
+                let (b, mut holders) = held.remove(at);
+                holders[i] = false;
+                held.push((b, holders));
+            }
+        }
+        Some(self.fewest(&held))
     }
 
     fn state(&self) -> Value {
-        json!({ "leader": MEMBERS[self.leader], "surplus": names(&self.surplus) })
+        let highest = self.votes.iter().copied().fold(0.0, f64::max);
+        let leader = self.votes.iter().position(|&vote| vote == highest).unwrap();
+        json!({ "leader": MEMBERS[leader], "residents": names(&self.residents) })
     }
 }
