@@ -2,25 +2,33 @@
 //! stated intervals hold the truth. `make advice` writes the result to
 //! `docs/measurements/advice.md`.
 //!
-//!     coverage FOLDER-OF-TRACES > docs/measurements/advice.md
+//!     coverage FOLDER-OF-TRACES [PART-OF-A-NAME [BLOCKS]]
+//!
+//! With further arguments it follows only traces with such a name, or with caches of so many blocks.
 //!
 //! An adviser follows a trace. At every eighth epoch its figures are compared with levels of full
 //! size that saw every request from the beginning, over exactly the reads that the figures are of.
+//! The adviser is told what today's level of full size missed, as a server tells it: a ratio for
+//! each round of its feeder.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-use undercroft_adviser::{Adviser, Event, Figures, Kind, Options, Today, WIDENING, budget};
+use undercroft_adviser::{
+    Adviser, CellFigure, Event, Figures, Kind, Options, Today, WIDENING_CORRECTED, budget,
+};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_cache::{Level, WriteMode};
+use undercroft_random::{SplitMix64, hash};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
 /// A trace, the unit of its numbers and its block size in bytes, and the caches to be advised
 /// about: their blocks, and the bytes of a block that the budget is reckoned with.
 type Case = (&'static str, Option<u32>, u32, &'static [(u32, u64)]);
 
-/// What is compared.
+/// What is compared. A trace without a file is generated: [`drifting`].
 const CASES: &[Case] = &[
     ("lirs/sprite.trc.zst", None, 4096, &[(2048, 4096)]),
     ("arc/OLTP.lis.zst", None, 512, &[(4096, 4096), (16384, 4096)]),
@@ -29,9 +37,16 @@ const CASES: &[Case] = &[
     ("vscsi/cloudPhysicsIO.vscsi", None, 4096, &[(4096, 4096), (16384, 4096)]),
     ("recorded/postgres-tpcc10w-sb32m.csv.zst", None, 4096, &[(4096, 4096), (16384, 4096)]),
     ("recorded/mariadb-tpcc10w-pool32m.csv.zst", None, 4096, &[(4096, 4096), (16384, 4096)]),
-    ("arc/P3.lis.zst", Some(512), 512, &[(65536, 16384)]),
+    ("arc/P3.lis.zst", Some(512), 512, &[(262_144, 4096)]),
     ("arc/P6.lis.zst", Some(512), 512, &[(262_144, 4096)]),
+    (GENERATED, None, 4096, &[(262_144, 4096)]),
 ];
+
+/// The name of the generated trace.
+const GENERATED: &str = "generated";
+
+/// References between two rounds of a server's feeder.
+const ROUND: usize = 4096;
 
 /// Seeds of the sample: each is a sample of its own.
 const SEEDS: std::ops::Range<u64> = 1..4;
@@ -79,7 +94,7 @@ impl Errors {
             "{:.2} | {:.1} % | {:.2}",
             100.0 * Self::quantile(&self.off, 0.95),
             100.0 * within as f64 / self.ratios.len().max(1) as f64,
-            WIDENING * Self::quantile(&self.ratios, 0.9)
+            WIDENING_CORRECTED * Self::quantile(&self.ratios, 0.9)
         )
     }
 }
@@ -94,26 +109,36 @@ fn main() -> ExitCode {
          factor | gain: 95th percentile, points | within | factor |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    let (mut all_ratios, mut all_gains) = (Errors::default(), Errors::default());
-    for &(name, unit, block_bytes, caches) in CASES {
+    let chosen = std::env::args().nth(2).unwrap_or_default();
+    let blocks = std::env::args().nth(3).and_then(|blocks| blocks.parse::<u32>().ok());
+    let cases = CASES.iter().filter(|(name, ..)| name.contains(&chosen));
+    for &(name, unit, block_bytes, caches) in cases {
         let path = Path::new(&folder).join(name);
-        let references = match read(&path, unit, block_bytes) {
+        let references = match name {
+            GENERATED => Ok(drifting()),
+            _ => read(&path, unit, block_bytes),
+        };
+        let references = match references {
             Ok(references) => references,
             Err(error) => {
                 eprintln!("{name}: {error}");
                 continue;
             }
         };
+        let caches = caches.iter().filter(|cache| blocks.is_none_or(|blocks| cache.0 == blocks));
         for &(blocks, bytes) in caches {
+            let today = hits(&references, "lru", blocks);
             let (mut ratios, mut gains) = (Errors::default(), Errors::default());
             let budget = budget(u64::from(blocks) * bytes);
             let mut moments = Vec::new();
             for seed in SEEDS {
                 let options = Options { budget, reserved: RESERVED, seed, ..Options::default() };
-                let options = Options { policies: options.policies[..7].to_vec(), ..options };
-                moments.extend(follow(&references, blocks, &options));
+                let mut policies = options.policies[..7].to_vec();
+                policies.extend(Spec::parse("lru-k"));
+                let options = Options { policies, ..options };
+                moments.extend(follow(&references, (blocks, &today), &options));
             }
-            compare(&references, blocks, &moments, (&mut ratios, &mut gains));
+            compare(&references, &today, &moments, (&mut ratios, &mut gains));
             if ratios.off.is_empty() {
                 eprintln!("{name} with {blocks} blocks: too short for a figure");
                 continue;
@@ -124,13 +149,8 @@ fn main() -> ExitCode {
                 ratios.columns(),
                 gains.columns()
             );
-            all_ratios.off.append(&mut ratios.off);
-            all_ratios.ratios.append(&mut ratios.ratios);
-            all_gains.off.append(&mut gains.off);
-            all_gains.ratios.append(&mut gains.ratios);
         }
     }
-    println!("| all | | | | {} | {} |", all_ratios.columns(), all_gains.columns());
     ExitCode::SUCCESS
 }
 
@@ -151,8 +171,44 @@ fn read(
     Ok(all)
 }
 
-/// Lets an adviser follow the references. Returns what it knew at every eighth epoch.
-fn follow(references: &[(u64, bool)], blocks: u32, options: &Options) -> Vec<Moment> {
+/// Six million reads of two million blocks: skewed, over a part of them that moves slowly, and
+/// every fifth in a loop over a million others.
+fn drifting() -> Vec<(u64, bool)> {
+    let mut random = SplitMix64::new(1);
+    let block = |at: u64| match at % 5 {
+        0 => (1 << 32) + at / 5 % (1 << 20),
+        _ => at / 16 + (random.next_f64().powi(4) * f64::from(1 << 20)) as u64,
+    };
+    (0..6_000_000).map(block).map(|block| (hash(block), false)).collect()
+}
+
+/// How many reads were hits before each reference, and in the end.
+fn hits(references: &[(u64, bool)], policy: &str, blocks: u32) -> Vec<u64> {
+    let spec = Spec::parse(policy).expect("a policy that the adviser knows");
+    let level = Level::new(&spec, blocks, &Placement::Access, WriteMode::Allocate, 1);
+    let mut level = level.expect("a level that the adviser made");
+    let (mut hits, mut before) = (0, vec![0]);
+    before.extend(references.iter().map(|&(block, is_write)| {
+        let hit = level.reference(block, is_write, || false).hit;
+        hits += u64::from(hit && !is_write);
+        hits
+    }));
+    before
+}
+
+/// The share of the reads that missed in a stretch, if there were any.
+fn miss_ratio(references: &[(u64, bool)], hits: u64) -> Option<f64> {
+    let reads = references.iter().filter(|(_, is_write)| !is_write).count();
+    (reads > 0).then(|| 1.0 - hits as f64 / reads as f64)
+}
+
+/// Lets an adviser follow the references; today's cache has so many blocks, and these hits. Returns
+/// what the adviser knew at every eighth epoch.
+fn follow(
+    references: &[(u64, bool)],
+    (blocks, hits): (u32, &[u64]),
+    options: &Options,
+) -> Vec<Moment> {
     let policy = Spec::parse("lru").expect("lru is a policy");
     let today = Today { policy, placement: Placement::Access, blocks, mode: WriteMode::Allocate };
     let mut adviser = Adviser::new(today, options).expect("there is advice for LRU");
@@ -161,6 +217,11 @@ fn follow(references: &[(u64, bool)], blocks: u32, options: &Options) -> Vec<Mom
     let (mut ends, mut moments) = (vec![0], Vec::new());
     let (mut events, mut reads) = (Vec::new(), 0);
     for (at, &(block, is_write)) in references.iter().enumerate() {
+        if at % ROUND == 0 {
+            let round = at..references.len().min(at + ROUND);
+            let hits = hits[round.end] - hits[at];
+            adviser.set_miss_ratio(miss_ratio(&references[round], hits));
+        }
         reads += u32::from(!is_write);
         if !sample.takes(block) {
             continue;
@@ -190,34 +251,24 @@ fn follow(references: &[(u64, bool)], blocks: u32, options: &Options) -> Vec<Mom
 /// Adds how far the figures are from full simulations.
 fn compare(
     references: &[(u64, bool)],
-    today: u32,
+    today: &[u64],
     moments: &[Moment],
     (ratios, gains): (&mut Errors, &mut Errors),
 ) {
-    let Some(first) = moments.first() else { return };
-    let full = |policy: &str, blocks: u32| {
-        let spec = Spec::parse(policy).expect("a policy that the adviser knows");
-        let level = Level::new(&spec, blocks, &Placement::Access, WriteMode::Allocate, 1);
-        let mut level = level.expect("a level that the adviser made");
-        let (mut hits, mut before) = (0_u64, vec![0]);
-        before.extend(references.iter().map(|&(block, is_write)| {
-            let hit = level.reference(block, is_write, || false).hit;
-            hits += u64::from(hit && !is_write);
-            hits
-        }));
-        let ratio = |moment: &Moment| {
-            (before[moment.to] - before[moment.from]) as f64 / moment.figures.reads.max(1) as f64
-        };
-        moments.iter().map(ratio).collect::<Vec<_>>()
+    let of_moment = |hits: &[u64], moment: &Moment| {
+        (hits[moment.to] - hits[moment.from]) as f64 / moment.figures.reads.max(1) as f64
     };
-    let of_today = full("lru", today);
-    for (at, cell) in first.figures.cells.iter().enumerate() {
-        let truth = full(&cell.policy, cell.blocks);
-        for (number, moment) in moments.iter().enumerate() {
-            let cell = &moment.figures.cells[at];
-            ratios.add(cell.hits.value, truth[number], cell.hits.error);
+    let cells = moments.iter().flat_map(|moment| &moment.figures.cells);
+    let all: BTreeSet<_> = cells.map(|cell| (cell.policy.clone(), cell.blocks)).collect();
+    for (policy, blocks) in all {
+        let hits = hits(references, &policy, blocks);
+        for moment in moments {
+            let is_it = |cell: &&CellFigure| cell.policy == policy && cell.blocks == blocks;
+            let Some(cell) = moment.figures.cells.iter().find(is_it) else { continue };
+            let (truth, of_today) = (of_moment(&hits, moment), of_moment(today, moment));
+            ratios.add(cell.hits.value, truth, cell.hits.error);
             if !cell.is_today {
-                gains.add(cell.gain.value, truth[number] - of_today[number], cell.gain.error);
+                gains.add(cell.gain.value, truth - of_today, cell.gain.error);
             }
         }
     }

@@ -5,21 +5,15 @@ use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Awareness, Spec, policies};
 use undercroft_cache::{Deliveries, Standing, WriteMode};
 
+use crate::GROUPS;
 use crate::cell::{Cell, Deed, Setting, Step};
 use crate::change::{NEWEST, has_changed};
+use crate::control::{Known, OfSize, Sampled};
 use crate::estimate::Estimate;
 use crate::figures::{CellFigure, Figures, State};
-use crate::sample::{Event, Kind, Sample};
-use crate::window::{EPOCHS, IN_TURNOVER, Reads, Window};
-
-/// The sizes that are compared: numerator and denominator of today's.
-pub const SIZES: [(u32, u32); 5] = [(1, 4), (1, 2), (1, 1), (2, 1), (4, 1)];
-
-/// Most policies that are simulated at once.
-const POLICIES: usize = 8;
-
-/// Most of them if placement at eviction is compared too, whose levels are larger.
-const POLICIES_AND_PLACEMENTS: usize = 4;
+use crate::plan::{COUNTS_BYTES, Plan};
+use crate::sample::{DEPTHS, Event, Kind, Sample};
+use crate::window::{EPOCHS, IN_TURNOVER, Place, Totals, Window};
 
 /// Events that each cell takes at a time: enough that a cell's memory is near when it is used
 /// again.
@@ -34,10 +28,6 @@ const SETTLING_MAX: u64 = 8192;
 
 /// Epochs between two exchanges of policies: the new one's must be worth comparing.
 const TURN: u64 = 2 * EPOCHS as u64;
-
-/// Bytes of the counts of a cell, and of what is known about deliveries to clients.
-const COUNTS_BYTES: u64 = 8 << 10;
-const DELIVERIES_BYTES: u64 = 3 << 20;
 
 /// The cache as it is configured.
 #[derive(Clone, Debug)]
@@ -89,7 +79,8 @@ pub struct NoAdvice(pub String);
 /// The adviser of one cache.
 pub struct Adviser {
     today: Today,
-    sample: Sample,
+    /// Each is a part of the one before; the first is the widest.
+    samples: [Sample; DEPTHS],
     bytes: u64,
     /// The part of these bytes that cells may take.
     cells_bytes: u64,
@@ -106,9 +97,13 @@ pub struct Adviser {
     deliveries: Option<Deliveries>,
     has_heard: bool,
     /// Reads of all blocks, those of them that were skipped, and references to sampled blocks.
-    reads: Reads,
-    skipped: Reads,
-    references: Reads,
+    reads: Totals,
+    skipped: Totals,
+    references: Totals,
+    /// Misses of all reads, as the cache itself counted them; not a number where it did not.
+    missed: Totals<f64>,
+    /// The share of misses among the reads that come next.
+    miss_ratio: f64,
     epochs: u64,
     /// The epoch of the last exchange of policies.
     turned: u64,
@@ -147,12 +142,13 @@ impl Adviser {
         };
         let plan = Plan { today: &today, policies: &policies, placements: &placements };
         let budget = options.budget.saturating_sub(options.reserved);
-        let rate = options.rate.unwrap_or_else(|| plan.rate(budget)).clamp(0.0, 1.0);
-        let sample = Sample::new(rate, options.seed);
+        let given = options.rate.map(|rate| [rate.clamp(0.0, 1.0); DEPTHS]);
+        let rates = given.unwrap_or_else(|| plan.rates(budget));
+        let samples = rates.map(|rate| Sample::new(rate, options.seed));
         let mut cells = Vec::new();
         let first = plan.at_once();
         for (policy, spec) in policies.iter().enumerate().take(first) {
-            for setting in plan.settings(policy, rate) {
+            for setting in plan.settings(policy, rates) {
                 let seed = options.seed.wrapping_add(cells.len() as u64);
                 match Cell::new(setting, spec, today.mode, seed) {
                     Ok(cell) => cells.push(cell),
@@ -172,9 +168,9 @@ impl Adviser {
         let miniature = cells[at_today].setting.miniature;
         let deliveries = (placements.len() > 1).then(|| Deliveries::new(miniature, options.seed));
         Ok(Self {
-            sample,
-            bytes: plan.bytes(rate) + options.reserved,
-            cells_bytes: plan.bytes(rate),
+            samples,
+            bytes: plan.bytes(rates) + options.reserved,
+            cells_bytes: plan.bytes(rates),
             seed: options.seed,
             next: first % policies.len(),
             turns: first,
@@ -184,9 +180,11 @@ impl Adviser {
             deliveries,
             today,
             has_heard: false,
-            reads: Reads::default(),
-            skipped: Reads::default(),
-            references: Reads::default(),
+            reads: Totals::default(),
+            skipped: Totals::default(),
+            references: Totals::default(),
+            missed: Totals::default(),
+            miss_ratio: f64::NAN,
             epochs: 0,
             turned: 0,
             is_filling: true,
@@ -198,7 +196,7 @@ impl Adviser {
 
     /// The blocks whose events it takes.
     pub fn sample(&self) -> Sample {
-        self.sample
+        self.samples[0]
     }
 
     /// Number of complete epochs since the start.
@@ -220,7 +218,7 @@ impl Adviser {
             let references =
                 references.filter(|step| matches!(step.deed, Deed::Reference { .. })).count();
             if counts {
-                self.reads.now += reads;
+                self.saw_reads(reads);
                 self.references.now += references as u64;
             } else {
                 self.skipped.now += reads;
@@ -237,6 +235,15 @@ impl Adviser {
     /// Notes reads of blocks that are not in the sample, behind the last event.
     pub fn saw_reads(&mut self, reads: u64) {
         self.reads.now += reads;
+        if reads > 0 {
+            self.missed.now += self.miss_ratio * reads as f64;
+        }
+    }
+
+    /// Tells which share of the reads missed in the cache itself, of those that are noted from now
+    /// on. `None`: it is not known.
+    pub fn set_miss_ratio(&mut self, ratio: Option<f64>) {
+        self.miss_ratio = ratio.unwrap_or(f64::NAN);
     }
 
     /// Notes that events were left out, and with them so many reads. Those that come next do not
@@ -273,7 +280,10 @@ impl Adviser {
             }
             Kind::Discarded => Deed::Discarded,
         };
-        self.steps.push(Step { block, group: self.sample.group(block), deed });
+        let [widest, narrower @ ..] = &self.samples;
+        // The rest are parts of each other.
+        let depth = narrower.iter().filter(|sample| sample.takes(block)).count() as u8;
+        self.steps.push(Step { block, place: Place { group: widest.group(block), depth }, deed });
     }
 
     /// Ends the epoch if it is long enough.
@@ -289,6 +299,7 @@ impl Adviser {
         for counted in [&mut self.reads, &mut self.skipped, &mut self.references] {
             counted.end_epoch();
         }
+        self.missed.end_epoch();
         self.cells.iter_mut().for_each(Cell::end_epoch);
         self.epochs += 1;
         if self.is_filling {
@@ -307,6 +318,7 @@ impl Adviser {
         for counted in [&mut self.reads, &mut self.skipped, &mut self.references] {
             counted.keep(0);
         }
+        self.missed.keep(0);
         self.cells.iter_mut().for_each(|cell| cell.keep(0));
     }
 
@@ -319,31 +331,23 @@ impl Adviser {
         });
         cells.any(|cell| {
             let epochs = NEWEST..cell.misses.epochs();
-            let before = epochs.map(|at| self.share(&cell.misses, at, at + 1));
-            let newest = self.share(&cell.misses, 0, NEWEST);
-            let reads = self.reads.sum(0, NEWEST) as f64 * self.sample.rate();
+            let before = epochs.map(|at| self.misses(cell, at, at + 1));
+            let newest = self.misses(cell, 0, NEWEST);
+            let reads = self.reads.sum(0, NEWEST) as f64 * cell.setting.rate;
             has_changed(&newest, reads, &before.collect::<Vec<_>>())
         })
     }
 
-    /// What a window counted in the epochs `from..to`, as a share of the reads.
-    fn share(&self, window: &Window, from: usize, to: usize) -> Estimate {
-        let rate = self.sample.rate();
-        Estimate::of(&window.sum(from, to), self.reads.sum(from, to) as f64 * rate, rate)
+    /// The miss ratio of a cell in the epochs `from..to`.
+    fn misses(&self, cell: &Cell, from: usize, to: usize) -> Estimate {
+        let Setting { rate, depth, .. } = cell.setting;
+        let groups = cell.misses.sum(from..to, depth);
+        Sampled::new(&groups, self.reads.sum(from, to), rate, OfSize::default()).estimate()
     }
 
-    /// How much less of one thing there is than of another, as a share of the reads.
-    fn less(&self, what: &[&Window], than: &[&Window]) -> Estimate {
-        let epochs = what.iter().chain(than).map(|window| window.epochs()).min().unwrap_or(0);
-        let rate = self.sample.rate();
-        let mut groups = [0; crate::GROUPS];
-        for (windows, sign) in [(what, -1), (than, 1)] {
-            for window in windows {
-                let sum = window.sum(0, epochs);
-                groups.iter_mut().zip(sum).for_each(|(group, count)| *group += sign * count);
-            }
-        }
-        Estimate::of(&groups, self.reads.sum(0, epochs) as f64 * rate, rate)
+    /// The miss ratio of a cell in all epochs that it has.
+    fn miss_ratio_of(&self, cell: &Cell) -> f64 {
+        self.misses(cell, 0, cell.misses.epochs()).value
     }
 
     /// Replaces the least promising policy by the next one, if it is time.
@@ -356,12 +360,8 @@ impl Adviser {
         let rows = self.cells.iter();
         let rows = rows
             .filter(|cell| cell.setting.placement == placement && cell.setting.blocks == blocks);
-        let mut rows: Vec<_> = rows
-            .map(|cell| {
-                let misses = self.share(&cell.misses, 0, cell.misses.epochs()).value;
-                (cell.setting.policy, misses)
-            })
-            .collect();
+        let mut rows: Vec<_> =
+            rows.map(|cell| (cell.setting.policy, self.miss_ratio_of(cell))).collect();
         rows.sort_by(|one, other| one.1.total_cmp(&other.1));
         let is_kept = |policy: usize| policy == 0 || self.policies[policy].info().name == "lru";
         // The best is the first.
@@ -434,7 +434,7 @@ impl Adviser {
             kept,
             reads,
             references: self.references.sum(0, kept),
-            rate: self.sample.rate(),
+            rate: self.sample().rate(),
             skipped_share,
             bytes: self.bytes,
             misses_hints,
@@ -442,37 +442,51 @@ impl Adviser {
     }
 
     fn figure(&self, cell: &Cell, today: &Cell) -> CellFigure {
-        let misses = self.share(&cell.misses, 0, cell.misses.epochs());
-        let reloads = self.share(&cell.reloads, 0, cell.reloads.epochs());
-        let hits = (1.0 - misses.value).clamp(0.0, 1.0);
-        let own = self.of_size(cell);
-        let between = match cell.setting.blocks == today.setting.blocks {
-            true => own - self.of_size(today),
-            false => own.hypot(self.of_size(today)),
+        let epochs = cell.misses.epochs();
+        let (own, its) = (self.of_size(cell), self.of_size(today));
+        let of =
+            |windows: &[&Window], size| self.sampled(windows, size, epochs, cell.setting.depth);
+        let misses = of(&[&cell.misses], own);
+        let disk = of(&[&cell.misses, &cell.reloads], own);
+        let today_misses = of(&[&today.misses], its);
+        let gain = today_misses.minus(&misses);
+        let saved = of(&[&today.misses, &today.reloads], its).minus(&disk);
+        let (missed, reads) = (self.missed.sum(0, epochs), self.reads.sum(0, epochs));
+        let known = (missed.is_finite() && reads > 0)
+            .then(|| Known { sampled: today_misses, truth: missed / reads as f64 });
+        let estimate = |sampled: &Sampled| match &known {
+            Some(known) => sampled.corrected(known).estimate(),
+            None => sampled.estimate(),
         };
-        let between = if std::ptr::eq(cell, today) { 0.0 } else { between };
-        let misses = misses.with_standard(own);
-        let less =
-            |what: &[&Window], than: &[&Window]| self.less(what, than).with_standard(between);
+        let misses = estimate(&misses);
         let Setting { policy, placement, blocks, .. } = cell.setting;
         CellFigure {
             policy: self.policies[policy].to_string(),
             placement: placement.to_string(),
             blocks,
             is_today: std::ptr::eq(cell, today),
-            hits: Estimate { value: hits, ..misses },
-            gain: less(&[&cell.misses], &[&today.misses]),
-            disk: misses.plus(&reloads),
-            saved: less(&[&cell.misses, &cell.reloads], &[&today.misses, &today.reloads]),
+            hits: Estimate { value: (1.0 - misses.value).clamp(0.0, 1.0), ..misses },
+            gain: estimate(&gain),
+            disk: estimate(&disk),
+            saved: estimate(&saved),
             is_full: cell.is_full(),
         }
     }
 
-    /// The standard error of a miss ratio because the miniature is too small or too large for the
-    /// blocks that happen to be in the sample.
-    fn of_size(&self, cell: &Cell) -> f64 {
-        let ratio = |cell: &Cell| self.share(&cell.misses, 0, cell.misses.epochs()).value;
-        let Setting { policy, placement, blocks, miniature } = cell.setting;
+    /// What windows of a cell counted in the last epochs about the blocks of the sample `depth`.
+    fn sampled(&self, windows: &[&Window], size: OfSize, epochs: usize, depth: u8) -> Sampled {
+        let mut groups = [0; GROUPS];
+        for window in windows {
+            let sum = window.sum(0..epochs, depth);
+            groups.iter_mut().zip(sum).for_each(|(group, count)| *group += count);
+        }
+        let rate = self.samples[usize::from(depth)].rate();
+        Sampled::new(&groups, self.reads.sum(0, epochs), rate, size)
+    }
+
+    /// How the miss ratio of a cell depends on its size.
+    fn of_size(&self, cell: &Cell) -> OfSize {
+        let Setting { policy, placement, blocks, rate, .. } = cell.setting;
         let others = self
             .cells
             .iter()
@@ -481,10 +495,10 @@ impl Adviser {
             let times = f64::from(other.setting.blocks) / f64::from(blocks);
             // Sizes are doublings; the next ones show the curve here.
             let is_next = (0.4..0.6).contains(&times) || (1.9..2.1).contains(&times);
-            is_next.then(|| (ratio(cell) - ratio(other)).abs() / times.ln().abs())
+            let differ = || (self.miss_ratio_of(cell) - self.miss_ratio_of(other)).abs();
+            is_next.then(|| differ() / times.ln().abs())
         };
-        let steepest = others.filter_map(slope).fold(0.0, f64::max);
-        steepest * ((1.0 - self.sample.rate()).max(0.0) / f64::from(miniature)).sqrt()
+        OfSize { slope: others.filter_map(slope).fold(0.0, f64::max), blocks, rate }
     }
 
     /// How full today's miniature is, in words.
@@ -492,64 +506,5 @@ impl Adviser {
         let today = &self.cells[self.at_today];
         let share = 100 * u64::from(today.len()) / u64::from(today.setting.miniature);
         format!("the simulated cache of today's size is filled to {share} %")
-    }
-}
-
-/// What an adviser simulates.
-struct Plan<'a> {
-    today: &'a Today,
-    policies: &'a [Spec],
-    placements: &'a [Placement],
-}
-
-impl Plan<'_> {
-    /// The cells of a policy.
-    fn settings(&self, policy: usize, rate: f64) -> Vec<Setting> {
-        let cells = self.placements.iter().flat_map(|&placement| {
-            SIZES.iter().filter_map(move |&(numerator, denominator)| {
-                let whole = u64::from(self.today.blocks) * u64::from(numerator);
-                let blocks = u32::try_from(whole / u64::from(denominator)).ok()?;
-                let miniature = (f64::from(blocks) * rate).round() as u32;
-                (blocks > 0).then(|| Setting {
-                    policy,
-                    placement,
-                    blocks,
-                    miniature: miniature.max(1),
-                })
-            })
-        });
-        cells.collect()
-    }
-
-    /// Most bytes of all cells at a time.
-    fn bytes(&self, rate: f64) -> u64 {
-        let of = |(policy, spec): (usize, &Spec)| {
-            let cells = self.settings(policy, rate);
-            cells.iter().map(|setting| COUNTS_BYTES + setting.bytes(spec)).sum::<u64>()
-        };
-        let each: Vec<u64> = self.policies.iter().enumerate().map(of).collect();
-        // All but one of those that begin, and whichever has its turn.
-        let (begin, wait) = each.split_at(self.at_once() - 1);
-        let deliveries = if self.placements.len() > 1 { DELIVERIES_BYTES } else { 0 };
-        deliveries + begin.iter().sum::<u64>() + wait.iter().max().copied().unwrap_or(0)
-    }
-
-    /// Number of policies that are simulated at once.
-    fn at_once(&self) -> usize {
-        let most = if self.placements.len() > 1 { POLICIES_AND_PLACEMENTS } else { POLICIES };
-        most.min(self.policies.len())
-    }
-
-    /// The largest rate with which the cells take no more than `budget` bytes.
-    fn rate(&self, budget: u64) -> f64 {
-        if self.bytes(1.0) <= budget {
-            return 1.0;
-        }
-        let (mut fits, mut exceeds) = (0.0, 1.0);
-        for _ in 0..40 {
-            let middle = f64::midpoint(fits, exceeds);
-            if self.bytes(middle) <= budget { fits = middle } else { exceeds = middle }
-        }
-        fits
     }
 }

@@ -8,9 +8,11 @@ const LEAST: u64 = 8 << 20;
 /// The cache's memory divided by the adviser's.
 const SHARE: u64 = 50;
 
-/// Bytes of a level of any policy, whatever its size; of `auto`, which runs several, more.
-const LEVEL: u64 = 12 << 10;
+/// Bytes of a level of any policy, whatever its size; `auto` runs several policies. Placement at
+/// eviction takes some more.
+const LEVEL: u64 = 4 << 10;
 const LEVEL_OF_AUTO: u64 = 512 << 10;
+const LEVEL_OF_EVICTION: u64 = 16 << 10;
 
 /// Bytes of a block whose delivery is remembered, and of what else placement at eviction knows of
 /// each block of the level.
@@ -22,26 +24,46 @@ pub fn budget(cache_bytes: u64) -> u64 {
     LEAST.max(cache_bytes / SHARE)
 }
 
-/// Most bytes that a level of `blocks` blocks takes, with its index and all that the policy
-/// remembers of blocks that left. `deliveries`: how many of them placement at eviction remembers,
-/// if it is that. Measured; `tests/adviser/memory.rs` compares.
+/// Most blocks that a policy of its usual parameters knows at once with `blocks` blocks, resident
+/// or remembered; with others it may be more. `tests/adviser/memory.rs` compares.
+pub fn known_blocks(policy: &Spec, blocks: u32) -> u32 {
+    let times = match policy.info().name {
+        "lru" | "fifo" | "clock" | "sieve" | "w-tinylfu" => 1,
+        "2q" | "s3-fifo" | "arc" | "car" | "clock-pro" => 2,
+        "lirs" => 3,
+        "auto" => 6,
+        _ => 5,
+    };
+    // Before a block is dropped, the next one has come.
+    blocks.saturating_mul(times).saturating_add(2)
+}
+
+/// Most bytes that a level of `blocks` blocks takes which
+/// [made room](undercroft_cache::Level::make_room) for [`known_blocks`], with its index and all
+/// that the policy remembers of blocks that left. `deliveries`: how many of them placement at
+/// eviction remembers, if it is that. Measured; `tests/adviser/memory.rs` compares.
 pub fn level_bytes(policy: &Spec, deliveries: Option<u32>, blocks: u32) -> u64 {
     let usual: u64 = match policy.info().name {
-        "lru" | "fifo" | "clock" | "sieve" => 84,
-        "2q" | "w-tinylfu" => 124,
-        "s3-fifo" => 136,
-        "arc" | "car" | "clock-pro" => 176,
-        "lirs" => 240,
-        "lfu" | "mq" | "fbr" => 520,
-        "lfru" => 600,
-        "auto" => 1500,
+        "fifo" | "clock" => 64,
+        "lru" | "sieve" => 78,
+        "w-tinylfu" => 106,
+        "2q" | "s3-fifo" | "car" => 120,
+        "arc" | "clock-pro" => 154,
+        "lirs" => 172,
+        "fbr" => 334,
+        "lfu" => 376,
+        "mq" => 424,
+        "lfru" => 450,
+        "lru-k" => 496,
+        "auto" => 1600,
         _ => 700,
     };
     // Parameters may make it remember more.
     let has_own = policy.to_string() != policy.info().name;
     let own = if has_own { usual.max(700) } else { usual };
-    let rules = deliveries
-        .map_or(0, |deliveries| DELIVERY * u64::from(deliveries) + EVICTION * u64::from(blocks));
+    let rules = deliveries.map_or(0, |deliveries| {
+        LEVEL_OF_EVICTION + DELIVERY * u64::from(deliveries) + EVICTION * u64::from(blocks)
+    });
     let level = if policy.info().name == "auto" { LEVEL_OF_AUTO } else { LEVEL };
     level + own * u64::from(blocks) + rules
 }

@@ -4,14 +4,14 @@ use undercroft_cache::placement::{Placement, PlacementError, Staging, WayDown};
 use undercroft_cache::policy::Spec;
 use undercroft_cache::{Down, Level, WriteMode};
 
-use crate::budget::level_bytes;
-use crate::window::Window;
+use crate::budget::{known_blocks, level_bytes};
+use crate::window::{Place, Window};
 
 /// What happens to the cells. Which evictions count has been judged already.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) block: u64,
-    pub(crate) group: u8,
+    pub(crate) place: Place,
     pub(crate) deed: Deed,
 }
 
@@ -37,6 +37,9 @@ pub(crate) struct Setting {
     pub(crate) blocks: u32,
     /// Size of the miniature, in blocks.
     pub(crate) miniature: u32,
+    /// The share of the blocks that it sees, and the number of that sample.
+    pub(crate) rate: f64,
+    pub(crate) depth: u8,
 }
 
 /// Deliveries that a full-size cache remembers at least (`foresight.rs` of the levels), and for
@@ -97,6 +100,7 @@ impl Cell {
         let placement = setting.scaled_placement();
         let mut level = Level::new(policy, setting.miniature, &placement, mode, seed)?;
         level.remember_deliveries(setting.deliveries(), seed);
+        level.make_room(known_blocks(policy, setting.miniature));
         let (misses, reloads) = Default::default();
         Ok(Self { setting, level, mode, misses, reloads, admitted: 0 })
     }
@@ -118,6 +122,7 @@ impl Cell {
             return Ok(());
         }
         self.level.replace(spec, &setting.placement, None, seed)?;
+        self.level.make_room(known_blocks(spec, setting.miniature));
         self.setting = setting;
         self.misses.clear();
         self.reloads.clear();
@@ -126,7 +131,8 @@ impl Cell {
 
     /// Takes steps in order. They count only if `counts`.
     pub(crate) fn take(&mut self, steps: &[Step], counts: bool) {
-        for &Step { block, group, deed } in steps {
+        let depth = self.setting.depth;
+        for &Step { block, place, deed } in steps.iter().filter(|step| step.place.depth >= depth) {
             match deed {
                 Deed::Reference { is_write, tells } => {
                     let hit = if tells {
@@ -135,15 +141,15 @@ impl Cell {
                         self.level.reference_by_access(block, is_write, false).hit
                     };
                     if counts && !hit && !is_write {
-                        self.misses.count(group);
+                        self.misses.count(place);
                     }
                     self.admitted += u32::from(!hit && self.mode.admits(is_write));
                 }
                 Deed::Evicted => {
                     let down = self.level.client_evicted(block);
-                    self.place(block, group, down, counts);
+                    self.place(block, place, down, counts);
                     while let Some((block, down)) = self.level.next_placement() {
-                        self.place(block, group, down, counts);
+                        self.place(block, place, down, counts);
                     }
                 }
                 Deed::Discarded => drop(self.level.discard(block)),
@@ -153,7 +159,7 @@ impl Cell {
 
     /// Does what the level decided about a block that a client evicted. The data of a block that
     /// must be read back are here at once.
-    fn place(&mut self, block: u64, group: u8, down: Down, counts: bool) {
+    fn place(&mut self, block: u64, at: Place, down: Down, counts: bool) {
         if down != Down::Fetch {
             return;
         }
@@ -161,7 +167,7 @@ impl Cell {
         let way = if hands_over { WayDown::Demote } else { WayDown::Reload };
         self.level.arrived(block, way);
         if counts && !hands_over {
-            self.reloads.count(group);
+            self.reloads.count(at);
         }
     }
 

@@ -5,11 +5,12 @@
 //! (`cell.rs`): miniature caches, one for each policy, placement and size that is compared, with
 //! the levels that simulations and servers run. A cache of `c` blocks is simulated by one of
 //! `c * rate` blocks (SHARDS: Waldspurger et al., FAST 2015; miniature simulations: ATC 2017).
+//! Larger sizes see a part of that sample only (`plan.rs`), for the sake of memory.
 //!
 //! The sample consists of [`GROUPS`] disjoint groups of blocks, and every cell counts by group. The
-//! spread between the groups gives the error of each figure and of each difference of two
-//! (`estimate.rs`). Counts are kept for the last epochs only (`window.rs`), so that a workload of
-//! the past does not speak for the present one (`change.rs`).
+//! spread between the groups gives the error of each figure and of each difference of two. What the
+//! cache itself counted corrects them (`control.rs`). Counts are kept for the last epochs only
+//! (`window.rs`), so that a workload of the past does not speak for the present one (`change.rs`).
 //!
 //! The sentences for people are made here too (`sentences.rs`, `between.rs`), so that they are the
 //! same wherever they are shown.
@@ -22,19 +23,22 @@ mod between;
 mod budget;
 mod cell;
 mod change;
+mod control;
 mod curve;
 mod estimate;
 mod figures;
+mod plan;
 mod sample;
 mod sentences;
 mod window;
 
-pub use adviser::{Adviser, NoAdvice, Options, SIZES, Today};
+pub use adviser::{Adviser, NoAdvice, Options, Today};
 pub use between::between;
-pub use budget::{budget, level_bytes};
+pub use budget::{budget, known_blocks, level_bytes};
 pub use curve::Curve;
-pub use estimate::{Estimate, WIDENING};
+pub use estimate::{Estimate, WIDENING, WIDENING_CORRECTED};
 pub use figures::{CellFigure, Figures, State};
+pub use plan::SIZES;
 pub use sample::{Event, Kind, Sample};
 pub use sentences::{Measured, Sentences, amount, sentences};
 

@@ -4,6 +4,12 @@ use undercroft_random::hash;
 
 use crate::GROUPS;
 
+/// Number of samples of one adviser, each a part of the one before.
+pub(crate) const DEPTHS: usize = 3;
+
+/// The share of the blocks in each sample.
+pub(crate) type Rates = [f64; DEPTHS];
+
 /// A share of all blocks, chosen by a hash of their numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {

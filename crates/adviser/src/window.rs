@@ -2,8 +2,11 @@
 //! dropped when a new one begins.
 
 use std::collections::VecDeque;
+use std::iter::Sum;
+use std::ops::Range;
 
 use crate::GROUPS;
+use crate::sample::DEPTHS;
 
 /// Epochs that are kept: two turnovers of the cache, if it misses at all.
 pub(crate) const EPOCHS: usize = 8;
@@ -11,24 +14,36 @@ pub(crate) const EPOCHS: usize = 8;
 /// Epochs in a turnover.
 pub(crate) const IN_TURNOVER: u32 = 4;
 
-/// Counts by group of the epochs that are kept, the last one first.
+/// Where a block is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The group of the block.
+    pub(crate) group: u8,
+    /// The number of the narrowest sample that the block is in.
+    pub(crate) depth: u8,
+}
+
+/// Counts of an epoch, by depth and group.
+type Counts = [[u32; GROUPS]; DEPTHS];
+
+/// Counts of the epochs that are kept, the last one first.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    epochs: VecDeque<[u32; GROUPS]>,
-    now: [u32; GROUPS],
+    epochs: VecDeque<Counts>,
+    now: Counts,
 }
 
 impl Window {
-    /// Counts something about a block of a group.
+    /// Counts something about a block.
     #[inline]
-    pub(crate) fn count(&mut self, group: u8) {
-        self.now[usize::from(group)] += 1;
+    pub(crate) fn count(&mut self, Place { group, depth }: Place) {
+        self.now[usize::from(depth)][usize::from(group)] += 1;
     }
 
     /// Ends the epoch.
     pub(crate) fn end_epoch(&mut self) {
         self.epochs.truncate(EPOCHS - 1);
-        self.epochs.push_front(std::mem::replace(&mut self.now, [0; GROUPS]));
+        self.epochs.push_front(std::mem::take(&mut self.now));
     }
 
     /// Drops all epochs but the last `kept`.
@@ -46,24 +61,26 @@ impl Window {
         self.epochs.len()
     }
 
-    /// The sum of the epochs `from..to`, the last complete one being number 0.
-    pub(crate) fn sum(&self, from: usize, to: usize) -> [i64; GROUPS] {
+    /// The sums by group over some epochs, the last complete one being number 0, of the blocks in
+    /// the sample number `depth`.
+    pub(crate) fn sum(&self, epochs: Range<usize>, depth: u8) -> [i64; GROUPS] {
         let mut sum = [0; GROUPS];
-        for epoch in self.epochs.range(from.min(self.epochs())..to.min(self.epochs())) {
-            sum.iter_mut().zip(epoch).for_each(|(sum, &count)| *sum += i64::from(count));
+        let (from, to) = (epochs.start.min(self.epochs()), epochs.end.min(self.epochs()));
+        for counts in self.epochs.range(from..to).flat_map(|epoch| &epoch[usize::from(depth)..]) {
+            sum.iter_mut().zip(counts).for_each(|(sum, &count)| *sum += i64::from(count));
         }
         sum
     }
 }
 
-/// The reads of all blocks in each epoch that is kept, the last one first.
+/// A number of all blocks in each epoch that is kept, as of their reads, the last one first.
 #[derive(Debug, Default)]
-pub(crate) struct Reads {
-    epochs: VecDeque<u64>,
-    pub(crate) now: u64,
+pub(crate) struct Totals<T = u64> {
+    epochs: VecDeque<T>,
+    pub(crate) now: T,
 }
 
-impl Reads {
+impl<T: Copy + Default + Sum> Totals<T> {
     /// Ends the epoch.
     pub(crate) fn end_epoch(&mut self) {
         self.epochs.truncate(EPOCHS - 1);
@@ -80,9 +97,9 @@ impl Reads {
         self.epochs.len()
     }
 
-    /// The reads of the epochs `from..to`, the last complete one being number 0.
-    pub(crate) fn sum(&self, from: usize, to: usize) -> u64 {
-        self.epochs.range(from.min(self.epochs())..to.min(self.epochs())).sum()
+    /// The sum of the epochs `from..to`, the last complete one being number 0.
+    pub(crate) fn sum(&self, from: usize, to: usize) -> T {
+        self.epochs.range(from.min(self.epochs())..to.min(self.epochs())).copied().sum()
     }
 }
 
@@ -93,19 +110,21 @@ mod tests {
     #[test]
     fn only_the_last_epochs_count() {
         let mut window = Window::default();
+        let place = |depth| Place { group: 3, depth };
         for epoch in 0..10_u8 {
-            (0..=epoch).for_each(|_| window.count(3));
+            (0..=epoch).for_each(|_| window.count(place(epoch % 3)));
             window.end_epoch();
         }
-        window.count(3);
+        window.count(place(0));
         assert_eq!(window.epochs(), EPOCHS);
-        assert_eq!(window.sum(0, 1)[3], 10);
-        assert_eq!(window.sum(0, 9)[3], (3..=10).sum::<i64>());
-        assert_eq!(window.sum(6, 8)[3], 3 + 4);
+        assert_eq!(window.sum(0..1, 0)[3], 10);
+        assert_eq!(window.sum(0..9, 0)[3], (3..=10).sum::<i64>());
+        assert_eq!(window.sum(6..8, 0)[3], 3 + 4);
+        assert_eq!(window.sum(0..9, 2)[3], 3 + 6 + 9, "of the narrowest sample only");
         window.keep(2);
-        assert_eq!(window.sum(0, 8)[3], 19);
+        assert_eq!(window.sum(0..8, 0)[3], 19);
         window.clear();
         window.end_epoch();
-        assert_eq!(window.sum(0, 8), [0; GROUPS]);
+        assert_eq!(window.sum(0..8, 0), [0; GROUPS]);
     }
 }

@@ -58,6 +58,16 @@ impl Handles {
         Self { table: None, ..Self::new(frames, 0) }
     }
 
+    /// Takes memory for `handles` handles at once.
+    pub(crate) fn make_room(&mut self, handles: u32) {
+        let more = (handles as usize).saturating_sub(self.slots.len());
+        self.slots.reserve_exact(more);
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        if let Some(table) = &mut self.table {
+            table.reserve(more, |&entry| hasher.hash_one(slots[entry as usize].block));
+        }
+    }
+
     /// Whether blocks are numbered from 0, each its own handle.
     pub(crate) fn is_dense(&self) -> bool {
         self.table.is_none()

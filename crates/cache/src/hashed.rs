@@ -6,6 +6,7 @@
 //! 2. a handle has a frame exactly if it is resident; and the invariants of the index
 //!    ([`Handles`]).
 
+mod room;
 mod saved;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The adviser keeps its budget.
 
-use undercroft_adviser::{Adviser, Options, budget, level_bytes};
+use undercroft_adviser::{Adviser, Options, budget, known_blocks, level_bytes};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_cache::{Level, WriteMode};
@@ -8,13 +8,14 @@ use undercroft_random::SplitMix64;
 
 use crate::support::{feed, skewed, today};
 
-/// Most bytes at a time while a level of a policy sees many blocks, a part of them often.
-fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u32) -> u64 {
+/// Most bytes at a time, and most known blocks, while a level of a policy sees many blocks, a part of them often.
+fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u32) -> (u64, u32) {
     let placement: Placement = placement.parse().unwrap();
-    let mut random = SplitMix64::new(1);
+    let (mut random, mut known) = (SplitMix64::new(1), 0);
     let work = || {
         let mut level = Level::new(policy, blocks, &placement, WriteMode::Allocate, 1).unwrap();
         level.remember_deliveries(4 * blocks, 1);
+        level.make_room(known_blocks(policy, blocks));
         for distinct in 0..u64::from(blocks) * 30 {
             let (popular, _) = skewed(&mut random, u64::from(blocks) * 8);
             level.reference(popular, distinct % 5 == 0, || false);
@@ -26,8 +27,10 @@ fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u3
                 }
             }
         }
+        known = level.known_most();
     };
-    allocation_counter::measure(work).bytes_max
+    let bytes = allocation_counter::measure(work).bytes_max;
+    (bytes, known)
 }
 
 #[test]
@@ -36,13 +39,17 @@ fn levels_take_no_more_than_is_reckoned_with() {
     let auto = Spec::parse("auto").unwrap();
     for policy in Options::default().policies.into_iter().chain([auto]) {
         for placement in ["access", "eviction", "auto"] {
-            for blocks in [100, 1000, 5000] {
+            for blocks in [100, 1000, 2100] {
                 let deliveries = (placement != "access").then_some(4 * blocks);
                 let most = level_bytes(&policy, deliveries, blocks);
-                let bytes = measured(&policy, placement, blocks);
-                println!("{policy} {placement} {blocks}: {} a block", bytes / u64::from(blocks));
+                let (bytes, known) = measured(&policy, placement, blocks);
+                let each = bytes / u64::from(blocks);
+                println!("{policy} {placement} {blocks}: {each} a block, {known} known");
                 if bytes > most {
                     wrong.push(format!("{policy} {placement} {blocks}: {bytes} > {most}"));
+                }
+                if known > known_blocks(&policy, blocks) {
+                    wrong.push(format!("{policy} {placement} {blocks}: {known} blocks"));
                 }
             }
         }

@@ -229,6 +229,23 @@ impl Level {
         }
     }
 
+    /// Takes memory for `known` blocks at once, resident and remembered by the policy, so that no
+    /// array is larger than it must be. It changes nothing else.
+    pub fn make_room(&mut self, known: u32) {
+        if let Blocks::Policy(cache, _) = &mut self.blocks {
+            cache.make_room(known);
+        }
+    }
+
+    /// Number of blocks that were known at once, resident or remembered by the policy; 0 for a
+    /// scheme.
+    pub fn known_most(&self) -> u32 {
+        match &self.blocks {
+            Blocks::Policy(cache, _) => cache.handles(),
+            Blocks::Scheme(_) => 0,
+        }
+    }
+
     /// Sets how many deliveries placement that adapts remembers, and forgets those so far. Usually
     /// they are many, since clients may be larger than the cache; in a miniature cache, clients are
     /// small too. `seed`: see [`new`](Self::new).
