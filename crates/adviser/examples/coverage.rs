@@ -4,7 +4,8 @@
 //!
 //!     coverage FOLDER-OF-TRACES [PART-OF-A-NAME [BLOCKS]]
 //!
-//! With further arguments it follows only traces with such a name, or with caches of so many blocks.
+//! With further arguments it follows only traces with such a name, or only caches of so many
+//! blocks.
 //!
 //! An adviser follows a trace. At every eighth epoch its figures are compared with levels of full
 //! size that saw every request from the beginning, over exactly the reads that the figures are of.

@@ -116,8 +116,8 @@ fn intervals_hold_the_truth() {
 }
 
 /// What the cache itself counted corrects all figures: their errors are smaller than without, their
-/// intervals hold the truth, and today's ratio is the cache's own. The budget narrows the samples of
-/// the larger sizes.
+/// intervals hold the truth, and today's ratio is the cache's own. The budget narrows the samples
+/// of the larger sizes.
 #[test]
 fn what_the_cache_counts_corrects_the_figures() {
     let (first, mut within, mut all) = (seed_or(1), 0, 0);

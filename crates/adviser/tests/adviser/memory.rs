@@ -8,7 +8,8 @@ use undercroft_random::SplitMix64;
 
 use crate::support::{feed, skewed, today};
 
-/// Most bytes at a time, and most known blocks, while a level of a policy sees many blocks, a part of them often.
+/// Most bytes at a time, and most known blocks, while a level of a policy sees many blocks, a part
+/// of them often.
 fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u32) -> (u64, u32) {
     let placement: Placement = placement.parse().unwrap();
     let (mut random, mut known) = (SplitMix64::new(1), 0);

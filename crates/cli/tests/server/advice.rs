@@ -9,7 +9,7 @@ use undercroft_random::SplitMix64;
 
 use super::support::{Place, Server, read, text};
 
-/// A volume of 64 MiB with 4 MiB of cache: so small that four blocks in ten are in the sample.
+/// A volume of 64 MiB with 4 MiB of cache: so small that all blocks are in the sample.
 fn serve(place: &Place, more: &str) -> Server {
     place.serve(&format!("--volume demo=mem:,size=64MiB,cache=4MiB,policy=lru{more} -v"))
 }

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use undercroft_adviser::{Adviser, Figures, NoAdvice, Options, Today, budget};
 use undercroft_cache::placement::Placement;
 
+use crate::advice::page::passed_over;
 use crate::advice::tap::{NOTES, NOTES_BYTES, Taken};
 use crate::advice::{Inner, Known, Stage};
 use crate::config::VolumeConfig;
@@ -28,7 +29,8 @@ const NICE: i32 = 19;
 /// What the thread does for a volume.
 enum Work {
     Begin(Today, Options),
-    Take(Box<Adviser>, Taken),
+    /// The notes since the last round, and the share of the reads that missed since then.
+    Take(Box<Adviser>, Taken, Option<f64>),
 }
 
 /// What it did.
@@ -84,7 +86,8 @@ fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, Option<Taken>)>>) {
                 let adviser = Adviser::new(today, &options).map(Box::new);
                 (adviser.map(figures), None)
             }
-            Work::Take(mut adviser, mut taken) => {
+            Work::Take(mut adviser, mut taken, miss_ratio) => {
+                adviser.set_miss_ratio(miss_ratio);
                 adviser.take(&taken.events);
                 match taken.is_skipped {
                     true => adviser.skipped(taken.reads),
@@ -128,7 +131,7 @@ impl Volume {
     fn advice_work(&self) -> Option<Work> {
         let config = self.now();
         let mut inner = self.advice.lock();
-        let Inner { stage, spare, .. } = &mut *inner;
+        let Inner { stage, spare, moments } = &mut *inner;
         let now = key(&config);
         match stage {
             Stage::Away(..) => return None,
@@ -150,10 +153,13 @@ impl Volume {
             *spare = taken.events;
             return None;
         }
+        // Miniatures that leave out what the cache does would be corrected by something else.
+        let is_alike = passed_over(&config).next().is_none();
+        let miss_ratio = moments.miss_ratio(&self.stats()).filter(|_| is_alike);
         match std::mem::replace(stage, Stage::New) {
             Stage::Here(of, adviser, known) => {
                 *stage = Stage::Away(of, Some(known));
-                Some(Work::Take(adviser, taken))
+                Some(Work::Take(adviser, taken, miss_ratio))
             }
             _ => None,
         }
@@ -205,7 +211,6 @@ impl Volume {
                 self.advice.tap.open(adviser.sample(), Vec::with_capacity(NOTES));
             }
         }
-        // The counters are behind the locks of all shards: they are not asked for each time.
         let known = match before {
             Some(known) if known.figures.epochs == figures.epochs => Known { figures, ..known },
             _ => {

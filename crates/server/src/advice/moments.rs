@@ -8,7 +8,7 @@ use undercroft_adviser::{Figures, Measured};
 use undercroft_nbd::CommandKind;
 
 use crate::clock;
-use crate::counters::{Latencies, Source};
+use crate::counters::{Latencies, Source, Stats};
 use crate::volume::Volume;
 
 /// Moments that are kept: more than an adviser keeps epochs.
@@ -19,7 +19,12 @@ const TIMED_MIN: u64 = 20;
 
 /// The last moments, the oldest first.
 #[derive(Default)]
-pub(super) struct Moments(VecDeque<Moment>);
+pub(super) struct Moments {
+    ends: VecDeque<Moment>,
+    /// Reads and read hits at the last round of the feeder, and the share that missed until then.
+    counted: Option<(u64, u64)>,
+    missed: Option<f64>,
+}
 
 #[derive(Clone, Copy)]
 struct Moment {
@@ -31,6 +36,18 @@ struct Moment {
 }
 
 impl Moments {
+    /// The share of the reads that missed since the last call; that of the time before if there
+    /// were none.
+    pub(super) fn miss_ratio(&mut self, stats: &Stats) -> Option<f64> {
+        let (reads, hits) = self.counted.replace((stats.reads, stats.read_hits))?;
+        let reads = stats.reads.saturating_sub(reads);
+        if reads > 0 {
+            let hits = stats.read_hits.saturating_sub(hits);
+            self.missed = Some(1.0 - hits.min(reads) as f64 / reads as f64);
+        }
+        self.missed
+    }
+
     /// Notes what a volume has counted, if an epoch has ended since, and says what it counted in
     /// the epochs that the figures are of; the second number is its read hit ratio.
     pub(super) fn measure(&mut self, volume: &Volume, figures: &Figures) -> (Measured, f64) {
@@ -38,14 +55,14 @@ impl Moments {
         let (at, epochs) = (clock::now(), figures.epochs);
         let now = Moment { epochs, at, reads: stats.reads, read_hits: stats.read_hits };
         let begin = epochs.saturating_sub(figures.kept as u64);
-        let since = self.0.iter().rev().find(|moment| moment.epochs <= begin);
-        let since = since.or(self.0.front()).copied().unwrap_or(now);
-        if self.0.back().is_none_or(|last| last.epochs != epochs) {
-            self.0.truncate(KEPT);
-            if self.0.len() == KEPT {
-                self.0.pop_front();
+        let since = self.ends.iter().rev().find(|moment| moment.epochs <= begin);
+        let since = since.or(self.ends.front()).copied().unwrap_or(now);
+        if self.ends.back().is_none_or(|last| last.epochs != epochs) {
+            self.ends.truncate(KEPT);
+            if self.ends.len() == KEPT {
+                self.ends.pop_front();
             }
-            self.0.push_back(now);
+            self.ends.push_back(now);
         }
         let reads = now.reads.saturating_sub(since.reads) as f64;
         let hits = now.read_hits.saturating_sub(since.read_hits) as f64;
@@ -67,4 +84,20 @@ fn miss_costs_s(latencies: &Latencies) -> Option<f64> {
         (count >= TIMED_MIN).then(|| times.sum_ns() as f64 / count as f64 / 1e9)
     };
     Some((mean(Source::Miss)? - mean(Source::Hit)?).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_misses_is_of_the_reads_since_the_last_round() {
+        let mut moments = Moments::default();
+        let stats = |reads, read_hits| Stats { reads, read_hits, ..Stats::default() };
+        assert_eq!(moments.miss_ratio(&stats(100, 90)), None, "what was before is not known");
+        assert_eq!(moments.miss_ratio(&stats(100, 90)), None);
+        assert_eq!(moments.miss_ratio(&stats(140, 120)), Some(0.25));
+        assert_eq!(moments.miss_ratio(&stats(140, 120)), Some(0.25), "no reads: as before");
+        assert_eq!(moments.miss_ratio(&stats(150, 130)), Some(0.0));
+    }
 }

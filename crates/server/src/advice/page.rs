@@ -126,7 +126,7 @@ fn of_auto(volume: &Volume, config: &VolumeConfig, figures: &Figures) -> Option<
 }
 
 /// What the volume does that the simulated caches do not.
-fn passed_over(config: &VolumeConfig) -> impl Iterator<Item = &'static str> {
+pub(super) fn passed_over(config: &VolumeConfig) -> impl Iterator<Item = &'static str> {
     let streams = "Sequential streams pass the cache (stream-cutoff); the simulated caches take \
                    them in.";
     let ahead = "The simulated caches do not read ahead.";
