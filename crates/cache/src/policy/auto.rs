@@ -68,7 +68,8 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             since_review: 0,
             keeps: false,
             held: 0,
-            entries: Lists::new(1 << MEMBERS.len()),
+            order: std::array::from_fn(|holders| holders as Holders),
+            entries: Lists::new(SETS as u32),
             changes: Evictions::new(),
             gone: Vec::new(),
         };
@@ -93,6 +94,9 @@ type Holders = u8;
 
 /// The set of all members.
 const ALL: Holders = (1 << MEMBERS.len()) - 1;
+
+/// Number of sets of members.
+const SETS: usize = 1 << MEMBERS.len();
 
 #[derive(Clone, Debug)]
 struct Member {
@@ -125,6 +129,8 @@ struct Auto {
     /// Whether a block stayed at the last hit that placed nothing: what a member's hits do.
     keeps: bool,
     held: u32,
+    /// All sets of members, those whose votes count least together first.
+    order: [Holders; SETS],
     /// A list of residents for each set of members; with each resident, the members that hold it.
     entries: Lists<Holders>,
     /// What one member reported.
@@ -242,11 +248,10 @@ impl Auto {
     fn least_wanted(&self, moved: &[(Entry, Holders)]) -> Option<Entry> {
         let stays = |entry: &Entry| !moved.iter().any(|(other, _)| other == entry);
         let comes = |holders| moved.iter().find(|other| other.1 == holders).map(|other| other.0);
-        let first = |holders: Holders| {
+        let first = |&holders: &Holders| {
             self.entries.iter(holders.into()).find(stays).or_else(|| comes(holders))
         };
-        let fronts = (0..=ALL).filter_map(|holders| Some((first(holders)?, self.votes(holders))));
-        fronts.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(entry, _)| entry)
+        self.order.iter().find_map(first)
     }
 
     /// What the votes of these members count together.
@@ -279,6 +284,16 @@ impl Auto {
             let tie = 1.0 - LATER * f64::from(number);
             member.vote = falling((best - member.score) / unit) * tie;
         }
+        self.rank();
+    }
+
+    /// Puts the sets of members into the order of their votes.
+    fn rank(&mut self) {
+        let mut order = self.order;
+        order.sort_unstable_by(|&one, &other| {
+            self.votes(one).total_cmp(&self.votes(other)).then(one.cmp(&other))
+        });
+        self.order = order;
     }
 }
 
@@ -381,7 +396,9 @@ impl Policy for Auto {
         }
         let mut moved: Vec<(Entry, Holders)> = Vec::new();
         for (number, member) in self.members.iter().enumerate() {
-            let Some(entry) = member.policy.victim().filter(|&e| self.contains(e)) else { continue };
+            let Some(entry) = member.policy.victim().filter(|&e| self.contains(e)) else {
+                continue;
+            };
             let at = moved.iter().position(|other| other.0 == entry);
             let holders = at.map_or(self.entries.data(entry), |at| moved.remove(at).1);
             moved.push((entry, holders & !(1 << number)));
@@ -418,13 +435,13 @@ impl Policy for Auto {
             snapshot.real(&mut member.vote, 0.0..=1.0)?;
             snapshot.list_again();
         }
+        self.rank();
         let period = self.period();
         snapshot.number(&mut self.since_review, 0..=period - 1)?;
         snapshot.flag(&mut self.keeps)?;
         let saved = self.residents().into_iter().map(|entry| (entry, self.entries.data(entry)));
-        let known = |snapshot: &mut Snapshot<'_>, holders: &mut Holders| {
-            snapshot.number(holders, 0..=ALL)
-        };
+        let known =
+            |snapshot: &mut Snapshot<'_>, holders: &mut Holders| snapshot.number(holders, 0..=ALL);
         for (entry, holders) in snapshot.entries_with(self.held, saved, known)? {
             push(&mut self.entries, holders, entry);
             self.held += 1;
@@ -448,6 +465,8 @@ impl Policy for Auto {
             (0..MEMBERS.len()).all(|number| holds(number, entry) == (holders >> number & 1 == 1))
         };
         let wrong = residents.into_iter().find(|entry| !is_right(entry));
-        wrong.map_or(Ok(()), |entry| Err(format!("entry {entry}: others hold it than its list says")))
+        wrong.map_or(Ok(()), |entry| {
+            Err(format!("entry {entry}: others hold it than its list says"))
+        })
     }
 }
