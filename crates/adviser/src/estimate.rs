@@ -9,8 +9,9 @@ const NINE_IN_TEN: f64 = 1.696;
 /// like a large cache. Measured against full runs.
 pub const WIDENING: f64 = 1.5;
 
-/// The same for what was corrected by a known ratio: most of the error that the theory knows is
-/// gone then, not so what it does not know. Measured: `docs/measurements/advice.md`.
+/// How much wider the intervals of figures are that a known ratio corrected: most of the error
+/// that the theory knows is gone then, not so what it does not know. Measured:
+/// `docs/measurements/advice.md`.
 pub const WIDENING_CORRECTED: f64 = 2.3;
 
 /// A number and its error: the interval `value - error ..= value + error` holds the truth nine

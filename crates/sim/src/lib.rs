@@ -29,8 +29,8 @@ mod timed;
 
 pub use aware::AwareReport;
 pub use clients::{
-    ClientOutcome, ClientReport, ClientsConfig, ClientsOutcome, ClientsReport, ClientsSetup, Data,
-    Population, simulate_clients,
+    ClientOutcome, ClientReport, ClientsConfig, ClientsOutcome, ClientsReport, Data, Population,
+    simulate_clients,
 };
 pub use cooperation::{
     Cooperation, CooperationOutcome, DerivedEvictions, EstimateOutcome, Evictions, EvictionsFrom,
@@ -45,13 +45,12 @@ pub use input::{TraceInput, Warmup, load};
 pub use lowest::{Lowest, WriteBack, WriteBackCounts};
 pub use movement::{
     Bound, BoundReport, Bounds, HintDistances, MovementConfig, MovementOutcome, MovementReport,
-    NodeCounts, NodeReport, Sample, SampleReport, SchemeCaches, bounds, run_scheme,
-    simulate_movement,
+    NodeCounts, NodeReport, Sample, SampleReport, bounds, simulate_movement,
 };
 pub use report::{
     AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport, trace_report,
 };
-pub use setup::{Prepared, Setup};
+pub use setup::{ClientsSetup, Prepared, SchemeCaches, Setup, run_scheme};
 pub use size::{LevelSpec, Ratio, Size};
 pub use sweep::{
     Journal, Loaded, Plan, Progress, Row, Rule, Run, Source, Times, about_file, parse_policies,

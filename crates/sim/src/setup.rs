@@ -1,8 +1,11 @@
 //! One simulation as a person configures it, levels one below the other and a rule of placement:
 //! from there to the report. Sweeps and the Python package run their simulations here.
 //!
-//! Several clients and a clock are configured in `clients/setup.rs`, trees of caches in
-//! `movement/setup.rs`.
+//! `setup/clients.rs` has several clients and a clock, `setup/scheme.rs` schemes that move blocks
+//! between caches.
+
+mod clients;
+mod scheme;
 
 use std::sync::Arc;
 
@@ -11,11 +14,14 @@ use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::placement::Placement;
 use undercroft_trace::DenseTrace;
 
+pub use clients::ClientsSetup;
+pub use scheme::{SchemeCaches, run_scheme};
+
 use crate::drive::Proceed;
 use crate::report::{Report, TraceReport, trace_report};
 use crate::{
     Config, Cooperation, Error, Evictions, LevelConfig, LevelSpec, Lowest, MovementConfig,
-    Population, Rule, SchemeCaches, Times, run_scheme, simulate_placed,
+    Population, Rule, Times, simulate_placed,
 };
 
 /// A trace that is ready to be simulated many times. Clones share its references.

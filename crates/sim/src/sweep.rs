@@ -23,7 +23,6 @@ use crate::setup::{Prepared, Setup};
 use crate::{Error, Evictions, LevelSpec, Size};
 pub use journal::Journal;
 use journal::results_error;
-pub(crate) use plan::line;
 pub use plan::{Plan, Rule, Times, parse_policies};
 
 /// A trace that has been read.

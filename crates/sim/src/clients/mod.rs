@@ -5,7 +5,6 @@
 
 mod population;
 mod report;
-mod setup;
 
 use undercroft_cache::placement::{Placement, WayDown};
 use undercroft_cache::topology::{
@@ -18,7 +17,6 @@ use undercroft_trace::Ref;
 pub(crate) use population::{ClientRef, OfClient};
 pub use population::{Data, Population};
 pub use report::{ClientReport, ClientsReport};
-pub use setup::ClientsSetup;
 
 use crate::combinations::{Combination, RuleKind};
 use crate::cooperation::HINT_BYTES;

@@ -6,7 +6,6 @@ mod bounds;
 mod hint_distance;
 mod links;
 mod report;
-mod setup;
 
 use std::sync::Arc;
 
@@ -24,10 +23,14 @@ pub use account::NodeCounts;
 pub use bounds::{Bound, Bounds, bounds};
 pub use hint_distance::HintDistances;
 pub use report::{BoundReport, MovementReport, NodeReport, SampleReport};
-pub use setup::{SchemeCaches, run_scheme};
 
 /// References that are passed to a scheme for prefetching before the first of them is made.
 const BATCH: usize = 32;
+
+/// Caches of so many blocks one below the other, for one client.
+pub(crate) fn line(capacities: &[u32]) -> Result<movement::Topology, Error> {
+    movement::Topology::line(capacities).map_err(|e| Error::Request(e.to_string()))
+}
 
 /// The configuration of a simulation.
 #[derive(Clone, Debug)]

@@ -5,10 +5,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use undercroft_cache::WriteMode;
-use undercroft_cache::movement::{Build, SchemeSpec, Topology};
+use undercroft_cache::movement::{Build, SchemeSpec};
 use undercroft_cache::placement::{Placement, PlacementError};
 use undercroft_cache::policy::{Spec, SpecError, policies};
 
+use crate::movement::line;
 use crate::{CostSpec, DemotionCost, Error, Evictions, LevelSpec, Lowest, Ratio, Size};
 
 /// The combinations to simulate.
@@ -184,8 +185,4 @@ impl Plan {
             None => self.upper.iter().cloned().chain([level]).collect(),
         }
     }
-}
-
-pub(crate) fn line(capacities: &[u32]) -> Result<Topology, Error> {
-    Topology::line(capacities).map_err(|e| Error::Request(e.to_string()))
 }

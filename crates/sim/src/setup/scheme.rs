@@ -8,9 +8,8 @@ use serde::Deserialize;
 use undercroft_cache::WriteMode;
 use undercroft_cache::movement::{Node, SchemeSpec, Topology};
 
-use super::{MovementConfig, bounds, simulate_movement};
 use crate::drive::Proceed;
-use crate::sweep::line;
+use crate::movement::{MovementConfig, bounds, line, simulate_movement};
 use crate::{
     CostSpec, Costs, DemotionCost, Error, LevelConfig, Population, Report, Size, trace_report,
 };

@@ -5,7 +5,7 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::topology::Division;
 
-use super::{ClientsConfig, ClientsReport, Population, simulate_clients};
+use crate::clients::{ClientsConfig, ClientsReport, Population, simulate_clients};
 use crate::drive::Proceed;
 use crate::timed::{simulate_timed, without_placement};
 use crate::{Error, LevelSpec, Outcome, Report, TimedReport, Timing, trace_report};
