@@ -312,11 +312,12 @@ fn known_keys(defaults: &serde_json::Value) -> String {
     keys.collect::<Vec<_>>().join(", ")
 }
 
-/// The key that is most likely meant by one that does not exist: at most two typing errors away.
+/// The key that is most likely meant by one that does not exist: at most one typing error for each
+/// three characters away.
 fn similar<'a>(wrong: &str, keys: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let away = |key| (strsim::damerau_levenshtein(wrong, key), key);
     let (errors, key) = keys.map(away).min()?;
-    (errors <= 2 && errors < wrong.len()).then_some(key)
+    (errors * 3 <= wrong.len() && errors > 0).then_some(key)
 }
 
 /// Checks the parameters that belong to an option; the error says what is wrong with them, and
