@@ -108,10 +108,7 @@ fn main() -> ExitCode {
         Command::Set(args) => command::set::run(&args),
         Command::Bench(command) => command::bench::run(&command),
         Command::Policies(args) => command::policies::run(&args),
-        Command::Completions(args) => {
-            command::manual::completions(&args, Cli::command());
-            Ok(())
-        }
+        Command::Completions(args) => command::manual::completions(&args, Cli::command()),
         Command::ManPages(args) => command::manual::pages(&args, Cli::command()),
     };
     match result {

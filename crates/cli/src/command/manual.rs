@@ -1,7 +1,7 @@
 //! `undercroft completions` and the hidden `undercroft man-pages`: made from the definitions of the
 //! command line, so that they cannot differ from it.
 
-use std::io::stdout;
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use crate::error::Error;
@@ -19,8 +19,11 @@ pub(crate) struct PagesArgs {
     folder: PathBuf,
 }
 
-pub(crate) fn completions(args: &CompletionsArgs, mut program: clap::Command) {
-    clap_complete::generate(args.shell, &mut program, "undercroft", &mut stdout().lock());
+pub(crate) fn completions(args: &CompletionsArgs, mut program: clap::Command) -> Result<(), Error> {
+    // The generator panics where it cannot write, as when the reader of a pipe has gone.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut program, "undercroft", &mut script);
+    stdout().write_all(&script).map_err(Error::Output)
 }
 
 pub(crate) fn pages(args: &PagesArgs, program: clap::Command) -> Result<(), Error> {

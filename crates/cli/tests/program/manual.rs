@@ -68,3 +68,19 @@ fn shells_can_complete() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     place.fails(2, "completions csh");
 }
+
+/// As `undercroft completions bash | head -1`, whose reader leaves before everything is written.
+#[test]
+fn a_reader_may_leave_before_the_end() {
+    let place = Place::new();
+    for command in ["completions bash", "policies", "policies --json", "simulate --help"] {
+        let mut child = place.command(command).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            (output.status.code(), text(&output.stderr).as_str()),
+            (Some(0), ""),
+            "{command}"
+        );
+    }
+}

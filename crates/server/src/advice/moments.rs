@@ -58,7 +58,6 @@ impl Moments {
         let since = self.ends.iter().rev().find(|moment| moment.epochs <= begin);
         let since = since.or(self.ends.front()).copied().unwrap_or(now);
         if self.ends.back().is_none_or(|last| last.epochs != epochs) {
-            self.ends.truncate(KEPT);
             if self.ends.len() == KEPT {
                 self.ends.pop_front();
             }

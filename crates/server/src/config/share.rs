@@ -10,8 +10,8 @@ use undercroft_text::Bytes;
 
 use super::{VolumeConfig, forms};
 
-/// A share that moves keeps one part in so many of what is configured, if `cache-min` does not say
-/// how much.
+/// The configured share divided by the least that a share that moves keeps, where `cache-min` is
+/// not given.
 const KEPT: u64 = 4;
 
 /// A volume's share of the server's cache.
