@@ -405,7 +405,10 @@ fn above_eviction_based_placement_the_first_level_knows_exactly() {
         "gl",
     ];
     let mut duplicates = 0;
-    for seed in seeds(30) {
+    let seeds = seeds(30);
+    // One alone may draw a placement under which no block is held twice.
+    let is_one = seeds.len() == 1;
+    for seed in seeds {
         let mut random = Random(seed);
         let text = placements[random.below(5) as usize];
         let placement: Placement = text.parse().unwrap();
@@ -432,7 +435,7 @@ fn above_eviction_based_placement_the_first_level_knows_exactly() {
             assert_eq!(residents, naive.resident(), "{text} step {step} UNDERCROFT_SEED={seed}");
         }
     }
-    assert!(duplicates > 1000, "held twice: {duplicates}");
+    assert!(is_one || duplicates > 1000, "held twice: {duplicates}");
 }
 
 /// A level that goes by summaries does what a naive one does that is told before every step what
