@@ -11,6 +11,7 @@ mod open;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -240,9 +241,22 @@ impl Segment {
     /// # Errors
     /// The error of the system: no room.
     pub fn fill(&self) -> io::Result<()> {
-        let file = open::to_write(&self.path)?;
-        fallocate(&file, FallocateFlags::empty(), 0, self.layout.table_bytes() as u64)?;
-        Ok(())
+        self.allocate(0..self.layout.table_bytes())
+    }
+
+    /// Allocates the pages of a range of bytes.
+    fn allocate(&self, bytes: Range<usize>) -> io::Result<()> {
+        match open::to_write(&self.path) {
+            Ok(file) => {
+                let (start, length) = (bytes.start as u64, bytes.len() as u64);
+                Ok(fallocate(&file, FallocateFlags::empty(), start, length)?)
+            }
+            // The program was started by root, and has become another user since.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.map.populate(bytes.start / 8..bytes.end / 8)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Allocates the pages of contents and heads, once. Until then they must not be touched.
@@ -257,13 +271,12 @@ impl Segment {
         }
         if let Some(folder) = self.path.parent() {
             let layout = &self.layout;
-            let (start, end) = (layout.table_bytes() as u64, layout.heads().end as u64 * 8);
-            if end - start > free_memory(folder)? / 2 {
+            let bytes = layout.table_bytes()..layout.heads().end * 8;
+            if bytes.len() as u64 > free_memory(folder)? / 2 {
                 let what = format!("{} has no room for contents", folder.display());
                 return Err(io::Error::other(what));
             }
-            let file = open::to_write(&self.path)?;
-            fallocate(&file, FallocateFlags::empty(), start, end - start)?;
+            self.allocate(bytes)?;
         }
         let _ = self.word(CONTENTS).compare_exchange(0, 1, AcqRel, Relaxed);
         Ok(())

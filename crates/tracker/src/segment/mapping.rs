@@ -6,7 +6,10 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// Words of the smallest page.
+const PAGE: usize = 4096 / 8;
 
 /// A shared mapping, seen as 64-bit words.
 pub struct Mapping {
@@ -65,6 +68,22 @@ impl Mapping {
         // SAFETY: the range lies in the mapping, which is page-aligned and lives as long as
         // `self`; every bit pattern is a valid word; all access is atomic.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) }
+    }
+
+    /// Allocates the pages of some words, also of a file that this process may no longer open.
+    ///
+    /// # Errors
+    /// The error of the system: no room, or Linux before 5.14.
+    ///
+    /// # Panics
+    /// The range is not within the mapping.
+    pub fn populate(&self, range: Range<usize>) -> io::Result<()> {
+        let words = self.words(range.start / PAGE * PAGE..range.end);
+        // SAFETY: the range lies in the mapping; allocating a page changes no content.
+        unsafe {
+            let start = words.as_ptr().cast_mut().cast();
+            Ok(madvise(start, words.len() * 8, Advice::LinuxPopulateWrite)?)
+        }
     }
 
     /// The first half of a word, for futex calls.

@@ -2,7 +2,7 @@
 //! elsewhere by it.
 
 use std::fs::Permissions;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -62,4 +62,27 @@ fn what_others_can_change_is_not_believed() {
     // Nor is root told by a stranger what a process of somebody else does.
     std::os::unix::fs::chown(segment.path(), Some(12_345), None).unwrap();
     assert!(Segment::of_process(folder.path(), std::process::id()).is_err());
+}
+
+/// As of a database that is started by root, opens a file of the volume, and then becomes another
+/// user, who may not open root's files.
+#[test]
+fn a_program_may_change_its_user_before_its_memory_is_there() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root may become another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let segment = Segment::create(folder.path(), 16 << 20).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: it takes numbers only. Without the C library it is for this thread alone.
+            let changed = unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) };
+            assert_eq!(changed, 0);
+            assert!(std::fs::File::open(segment.path()).is_err());
+            segment.fill().unwrap();
+            segment.fill_contents().unwrap();
+        });
+    });
+    let has = std::fs::metadata(segment.path()).unwrap().blocks() * 512;
+    assert!(has >= segment.layout().heads().end as u64 * 8, "{has}");
 }
