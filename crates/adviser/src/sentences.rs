@@ -9,6 +9,9 @@ use crate::figures::{CellFigure, Figures, State};
 /// Least difference of a hit ratio that is worth a sentence.
 const SMALL: f64 = 0.002;
 
+/// Errors of differences of hit ratios above this one leave open whether there is a difference.
+const VAGUE: f64 = 0.05;
+
 /// What was measured at the volume itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
@@ -131,9 +134,12 @@ impl<'a> Words<'a> {
             };
             let more = self.bytes(cell.blocks - self.today.blocks);
             let gain = points(&cell.gain);
-            parts.push(match is_gain(&cell.gain) {
-                true => format!("another {more} would add {gain} of read hits{}", self.worth(cell)),
-                false => format!("another {more} would add nothing ({gain})"),
+            parts.push(if is_gain(&cell.gain) {
+                format!("another {more} would add {gain} of read hits{}", self.worth(cell))
+            } else if is_vague(&cell.gain) {
+                format!("what another {more} would add is not known ({gain})")
+            } else {
+                format!("another {more} would add nothing ({gain})")
             });
         }
         if parts.is_empty() { None } else { Some(sentence(&parts.join("; "))) }
@@ -144,7 +150,11 @@ impl<'a> Words<'a> {
         let loss = half.gain.times(-1.0);
         let with = self.bytes(half.blocks);
         if !is_gain(&loss) {
-            return Some(format!("With {with} it would lose nothing ({}).", points(&loss)));
+            let loss_points = points(&loss);
+            return Some(match is_vague(&loss) {
+                true => format!("What it would lose with {with} is not known ({loss_points})."),
+                false => format!("With {with} it would lose nothing ({loss_points})."),
+            });
         }
         let best = self
             .best(|cell| (cell.blocks, &cell.placement) == (half.blocks, &self.today.placement));
@@ -222,6 +232,11 @@ impl<'a> Words<'a> {
 /// Whether a difference of hit ratios is one that the figures carry.
 pub(crate) fn is_gain(gain: &Estimate) -> bool {
     gain.is_above_zero() && gain.value >= SMALL
+}
+
+/// Whether a difference of hit ratios is known so badly that it may be large, though it is no gain.
+fn is_vague(difference: &Estimate) -> bool {
+    difference.error > VAGUE
 }
 
 fn points(share: &Estimate) -> String {
@@ -323,6 +338,16 @@ pub(crate) mod tests {
             "With 2MiB it would lose 22.8 +- 8.9 points of read hits; with mq it would gain 10.5 \
              +- 8.1 points even there."
         );
+    }
+
+    #[test]
+    fn what_is_hardly_known_is_said_to_be_unknown() {
+        let wide = figures(&[("lru", 2048, 0.223, 0.306), ("lru", 512, -0.25, 0.256)]);
+        let Sentences { sentences, .. } = sentences(&wide, &measured());
+        let more = "What another 4MiB would add is not known (22.3 +- 30.6 points).";
+        let less = "What it would lose with 2MiB is not known (25.0 +- 25.6 points).";
+        assert!(sentences.iter().any(|said| said == more), "{sentences:?}");
+        assert!(sentences.iter().any(|said| said == less), "{sentences:?}");
     }
 
     #[test]
