@@ -178,8 +178,13 @@ async fn what_needs_a_restart_is_said_and_left() {
     }
     assert!(!log.contains("listen: changed") && !log.contains("shards: changed"), "{log}");
     assert!(log.lines().filter(|line| line.contains(": changed")).all(|l| l.contains("WARN")));
-    let stats = server.stats("v");
-    assert_eq!((&stats["policy"], &stats["block_bytes"]), (&"arc".into(), &4096.into()));
+    // The policy changes after that is said.
+    let deadline = std::time::Instant::now() + super::support::PATIENCE;
+    while server.stats("v")["policy"] != "arc" {
+        assert!(std::time::Instant::now() < deadline, "{}", server.log());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(server.stats("v")["block_bytes"], 4096);
     write(&client, 0, vec![1; 4096]).await.unwrap();
     assert_eq!(place.read("v.img")[..4096], [1; 4096], "still write-through");
     // A store of another name is a restart too, and not another volume under this one.
