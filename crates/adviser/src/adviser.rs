@@ -1,17 +1,18 @@
 //! The adviser of one cache: takes what happens to the sampled blocks, drives all cells, ends
 //! epochs, and gives other policies a turn.
 
+use undercroft_cache::WriteMode;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Awareness, Spec, policies};
-use undercroft_cache::{Deliveries, Standing, WriteMode};
 
 use crate::GROUPS;
-use crate::cell::{Cell, Deed, Setting, Step};
+use crate::cell::{Cell, Deed, SETTLING, Setting, Step};
 use crate::change::{NEWEST, has_changed};
 use crate::control::{Known, OfSize, Sampled};
 use crate::estimate::Estimate;
-use crate::figures::{CellFigure, Figures, State};
-use crate::plan::{COUNTS_BYTES, Plan};
+use crate::figures::{Adapts, CellFigure, Figures, State};
+use crate::heard::{Adapting, Heard};
+use crate::plan::{COUNTS_BYTES, Plan, placements};
 use crate::sample::{DEPTHS, Event, Kind, Sample};
 use crate::window::{EPOCHS, IN_TURNOVER, Place, Totals, Window};
 
@@ -23,11 +24,14 @@ const TOGETHER: usize = 64;
 /// holds, even if hardly one misses.
 const REFERENCES: u64 = 4;
 
+/// An epoch that is so many times as long as it should be ends within a round.
+const OVERDUE: u32 = 2;
+
 /// Most events that do not count after others were skipped.
 const SETTLING_MAX: u64 = 8192;
 
 /// Epochs between two exchanges of policies: the new one's must be worth comparing.
-const TURN: u64 = 2 * EPOCHS as u64;
+const TURN: u64 = SETTLING as u64 + 2 * EPOCHS as u64;
 
 /// The cache as it is configured.
 #[derive(Clone, Debug)]
@@ -91,18 +95,20 @@ pub struct Adviser {
     next: usize,
     turns: usize,
     cells: Vec<Cell>,
-    /// The cell of today's configuration.
+    /// The placement that is in force, and the cell of today's configuration with it.
+    placement: Placement,
     at_today: usize,
-    /// What was delivered to whom, if placement at eviction is compared.
-    deliveries: Option<Deliveries>,
-    has_heard: bool,
+    /// What the cache does, if its placement adapts.
+    adapting: Option<Adapting>,
+    /// What is heard of clients, if placement at eviction is compared.
+    heard: Option<Heard>,
     /// Reads of all blocks, those of them that were skipped, and references to sampled blocks.
     reads: Totals,
     skipped: Totals,
     references: Totals,
     /// Misses of all reads, as the cache itself counted them; not a number where it did not.
     missed: Totals<f64>,
-    /// The share of misses among the reads that come next.
+    /// The share of misses among the reads of this round.
     miss_ratio: f64,
     epochs: u64,
     /// The epoch of the last exchange of policies.
@@ -136,10 +142,7 @@ impl Adviser {
             Some(_) => {}
             None => policies.extend(Spec::parse("lru")),
         }
-        let placements = match today.placement {
-            Placement::Access => vec![Placement::Access],
-            placement => vec![placement, Placement::Access],
-        };
+        let placements = placements(&today.placement);
         let plan = Plan { today: &today, policies: &policies, placements: &placements };
         let budget = options.budget.saturating_sub(options.reserved);
         let given = options.rate.map(|rate| [rate.clamp(0.0, 1.0); DEPTHS]);
@@ -150,7 +153,7 @@ impl Adviser {
         for (policy, spec) in policies.iter().enumerate().take(first) {
             for setting in plan.settings(policy, rates) {
                 let seed = options.seed.wrapping_add(cells.len() as u64);
-                match Cell::new(setting, spec, today.mode, seed) {
+                match Cell::new(setting, spec, seed) {
                     Ok(cell) => cells.push(cell),
                     // Such a policy cannot be had in such a size.
                     Err(_) if policy > 0 => {}
@@ -158,15 +161,14 @@ impl Adviser {
                 }
             }
         }
-        let is_today = |cell: &Cell| {
-            let Setting { policy, placement, blocks, .. } = cell.setting;
-            (policy, placement, blocks) == (0, today.placement, today.blocks)
-        };
-        let Some(at_today) = cells.iter().position(is_today) else {
+        let adapting = Adapting::first(&today.placement);
+        let is_by_access = adapting.is_some_and(|adapting| adapting.is_by_access());
+        let placement = if is_by_access { Placement::Access } else { placements[0] };
+        let Some(at_today) = position(&cells, placement, today.blocks) else {
             return Err(NoAdvice("its size cannot be simulated".to_owned()));
         };
-        let miniature = cells[at_today].setting.miniature;
-        let deliveries = (placements.len() > 1).then(|| Deliveries::new(miniature, options.seed));
+        let heard = || Heard::new(rates[0], &today, options.seed);
+        let heard = (placements.len() > 1).then(heard);
         Ok(Self {
             samples,
             bytes: plan.bytes(rates) + options.reserved,
@@ -176,10 +178,11 @@ impl Adviser {
             turns: first,
             policies,
             cells,
+            placement,
             at_today,
-            deliveries,
+            adapting,
+            heard,
             today,
-            has_heard: false,
             reads: Totals::default(),
             skipped: Totals::default(),
             references: Totals::default(),
@@ -226,8 +229,9 @@ impl Adviser {
             for cell in &mut self.cells {
                 cell.take(&self.steps, counts);
             }
-            if counts {
-                self.end_of_epoch();
+            if counts && self.end_of_epoch(OVERDUE) {
+                // How many of the round's misses were before, and how many come, is not known.
+                self.missed.void_last();
             }
         }
     }
@@ -240,10 +244,37 @@ impl Adviser {
         }
     }
 
-    /// Tells which share of the reads missed in the cache itself, of those that are noted from now
-    /// on. `None`: it is not known.
-    pub fn set_miss_ratio(&mut self, ratio: Option<f64>) {
-        self.miss_ratio = ratio.unwrap_or(f64::NAN);
+    /// Begins a round: tells which share of its reads missed in the cache itself; `None` if that is
+    /// not known.
+    pub fn begin_round(&mut self, miss_ratio: Option<f64>) {
+        self.miss_ratio = miss_ratio.unwrap_or(f64::NAN);
+    }
+
+    /// Ends a round. Epochs end here, if rounds are short enough, so that the cache's count and the
+    /// figures are of the same reads.
+    pub fn end_round(&mut self) {
+        if self.settling == 0 {
+            self.end_of_epoch(1);
+        }
+    }
+
+    /// Tells what the cache does at present; ignored unless its placement adapts.
+    pub fn adapts(&mut self, now: Adapting) {
+        let Some(before) = self.adapting else { return };
+        self.adapting = Some(now);
+        if now.is_by_access() != before.is_by_access() {
+            let at_eviction = placements(&self.today.placement)[0];
+            self.placement = if now.is_by_access() { Placement::Access } else { at_eviction };
+            self.find_today();
+            // What the cache counted before was with the other placement.
+            self.missed.void();
+        }
+    }
+
+    /// Finds the cell of today's configuration.
+    fn find_today(&mut self) {
+        let found = position(&self.cells, self.placement, self.today.blocks);
+        self.at_today = found.unwrap_or(0);
     }
 
     /// Notes that events were left out, and with them so many reads. Those that come next do not
@@ -256,44 +287,59 @@ impl Adviser {
 
     /// Notes an event as a step of the cells, unless it changes nothing there.
     fn note(&mut self, event: &Event) {
-        let &Event { block, at_us, client, kind, .. } = event;
-        let deed = match kind {
+        let adapting = self.adapting.as_ref();
+        let heard = self.heard.as_mut();
+        let deed = match event.kind {
             Kind::Read { is_whole, tells } => {
-                if let Some(deliveries) = &mut self.deliveries {
-                    deliveries.read(block, client, is_whole, at_us, u64::MAX);
+                if let Some(heard) = heard {
+                    heard.reference(event, false, is_whole);
                 }
                 Deed::Reference { is_write: false, tells }
             }
             Kind::Write { is_whole, tells } => {
-                if let Some(deliveries) = &mut self.deliveries {
-                    deliveries.write(block, client, is_whole, at_us);
+                if let Some(heard) = heard {
+                    heard.reference(event, true, is_whole);
                 }
                 Deed::Reference { is_write: true, tells }
             }
-            Kind::Evicted => {
-                self.has_heard = true;
-                let Some(deliveries) = &mut self.deliveries else { return };
-                match deliveries.evict(block, client, at_us, u64::MAX) {
-                    Standing::Last => Deed::Evicted,
-                    Standing::HeldByOthers | Standing::Stale => return,
-                }
+            Kind::Evicted { has_contents } => {
+                let deed = heard.and_then(|heard| heard.evicted(event, has_contents, adapting));
+                let Some(deed) = deed else { return };
+                deed
             }
-            Kind::Discarded => Deed::Discarded,
+            Kind::Discarded => {
+                if let Some(heard) = heard {
+                    heard.discarded(event.block);
+                }
+                Deed::Discarded
+            }
         };
+        self.add(event.block, deed);
+        loop {
+            let heard = self.heard.as_mut();
+            let foreseen = heard.and_then(|heard| heard.foreseen(self.adapting.as_ref()));
+            let Some((block, deed)) = foreseen else { return };
+            self.add(block, deed);
+        }
+    }
+
+    /// Adds a step of the cells.
+    fn add(&mut self, block: u64, deed: Deed) {
         let [widest, narrower @ ..] = &self.samples;
         // The rest are parts of each other.
         let depth = narrower.iter().filter(|sample| sample.takes(block)).count() as u8;
         self.steps.push(Step { block, place: Place { group: widest.group(block), depth }, deed });
     }
 
-    /// Ends the epoch if it is long enough.
-    fn end_of_epoch(&mut self) {
+    /// Ends the epoch if it is long enough: `times` as long as an epoch is. Returns whether it did.
+    fn end_of_epoch(&mut self, times: u32) -> bool {
         let today = &self.cells[self.at_today];
         let miniature = today.setting.miniature;
-        let turned = today.admitted >= miniature.div_ceil(IN_TURNOVER);
-        let repeated = self.references.now >= REFERENCES * u64::from(miniature);
+        let turned = today.admitted >= times * miniature.div_ceil(IN_TURNOVER);
+        let whole = REFERENCES * u64::from(miniature);
+        let repeated = self.references.now >= u64::from(times) * whole;
         if !turned && !repeated {
-            return;
+            return false;
         }
         let is_full = today.is_full() || !turned;
         for counted in [&mut self.reads, &mut self.skipped, &mut self.references] {
@@ -311,6 +357,7 @@ impl Adviser {
         } else {
             self.take_turns();
         }
+        true
     }
 
     /// Drops all complete epochs.
@@ -322,13 +369,12 @@ impl Adviser {
         self.cells.iter_mut().for_each(|cell| cell.keep(0));
     }
 
-    /// Whether the last epochs do not fit those before, with today's policy in any size or any
-    /// policy in today's.
+    /// Whether the last epochs do not fit those before, with LRU in any size. Other policies keep a
+    /// part of a loop, so that their hits come and go, and those that took a turn are still
+    /// learning.
     fn has_changed(&self) -> bool {
-        let today = &self.cells[self.at_today].setting;
-        let mut cells = self.cells.iter().filter(|cell| {
-            cell.setting.blocks == today.blocks || cell.setting.policy == today.policy
-        });
+        let is_lru = |cell: &&Cell| self.policies[cell.setting.policy].info().name == "lru";
+        let mut cells = self.cells.iter().filter(is_lru);
         cells.any(|cell| {
             let epochs = NEWEST..cell.misses.epochs();
             let before = epochs.map(|at| self.misses(cell, at, at + 1));
@@ -350,18 +396,24 @@ impl Adviser {
         self.misses(cell, 0, cell.misses.epochs()).value
     }
 
+    /// The cells of all policies with today's placement and size.
+    fn of_todays_size(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|cell| {
+            (cell.setting.placement, cell.setting.blocks) == (self.placement, self.today.blocks)
+        })
+    }
+
     /// Replaces the least promising policy by the next one, if it is time.
     fn take_turns(&mut self) {
-        let is_time = self.epochs >= self.turned + TURN && self.reads.epochs() == EPOCHS;
+        let is_counted = |cell: &Cell| cell.misses.epochs() == EPOCHS;
+        let is_time = self.epochs >= self.turned + TURN && self.of_todays_size().all(is_counted);
         if self.policies.len() <= self.turns || !is_time {
             return;
         }
-        let Setting { placement, blocks, .. } = self.cells[self.at_today].setting;
-        let rows = self.cells.iter();
-        let rows = rows
-            .filter(|cell| cell.setting.placement == placement && cell.setting.blocks == blocks);
-        let mut rows: Vec<_> =
-            rows.map(|cell| (cell.setting.policy, self.miss_ratio_of(cell))).collect();
+        let mut rows: Vec<_> = self
+            .of_todays_size()
+            .map(|cell| (cell.setting.policy, self.miss_ratio_of(cell)))
+            .collect();
         rows.sort_by(|one, other| one.1.total_cmp(&other.1));
         let is_kept = |policy: usize| policy == 0 || self.policies[policy].info().name == "lru";
         // The best is the first.
@@ -384,11 +436,7 @@ impl Adviser {
             // A size in which the policy cannot be had goes until the adviser begins anew.
             cell.setting.policy != last || cell.replace(next, &spec, seed).is_ok()
         });
-        let is_today = |cell: &Cell| {
-            let Setting { policy, placement: its, blocks: size, .. } = cell.setting;
-            (policy, its, size) == (0, placement, blocks)
-        };
-        self.at_today = self.cells.iter().position(is_today).unwrap_or(0);
+        self.find_today();
     }
 
     /// Most bytes that a cell takes with a policy.
@@ -420,10 +468,15 @@ impl Adviser {
         let all = (reads + self.reads.now + skipped).max(1);
         let skipped_share = skipped as f64 / all as f64;
         let today = &self.cells[self.at_today];
-        let cells = self.cells.iter().filter(|cell| reads > 0 && cell.misses.epochs() > 0);
-        let misses_hints = self.deliveries.is_some() && !self.has_heard;
+        // A policy that has just begun has too few epochs, or none with reads.
+        let least = kept.min(IN_TURNOVER as usize).max(1);
+        let cells = self.cells.iter().filter(|cell| {
+            let epochs = cell.misses.epochs();
+            epochs >= least && self.reads.sum(0, epochs) > 0
+        });
+        let misses_hints = self.heard.as_ref().is_some_and(|heard| !heard.has_evictions());
         let cells = cells
-            .filter(|cell| !misses_hints || cell.setting.placement == self.today.placement)
+            .filter(|cell| !misses_hints || cell.setting.placement == self.placement)
             .map(|cell| self.figure(cell, today))
             .collect();
         Figures {
@@ -438,6 +491,10 @@ impl Adviser {
             skipped_share,
             bytes: self.bytes,
             misses_hints,
+            adapts: self.adapting.map(|now| Adapts {
+                name: self.today.placement.name(),
+                by_eviction: now.by_eviction,
+            }),
         }
     }
 
@@ -458,7 +515,9 @@ impl Adviser {
             Some(known) => sampled.corrected(known).estimate(),
             None => sampled.estimate(),
         };
-        let misses = estimate(&misses);
+        let (misses, gain) = (estimate(&misses), estimate(&gain));
+        // Only what misses today can be gained.
+        let most = estimate(&today_misses).value.clamp(0.0, 1.0);
         let Setting { policy, placement, blocks, .. } = cell.setting;
         CellFigure {
             policy: self.policies[policy].to_string(),
@@ -466,7 +525,7 @@ impl Adviser {
             blocks,
             is_today: std::ptr::eq(cell, today),
             hits: Estimate { value: (1.0 - misses.value).clamp(0.0, 1.0), ..misses },
-            gain: estimate(&gain),
+            gain: Estimate { value: gain.value.clamp(most - 1.0, most), ..gain },
             disk: estimate(&disk),
             saved: estimate(&saved),
             is_full: cell.is_full(),
@@ -507,4 +566,12 @@ impl Adviser {
         let share = 100 * u64::from(today.len()) / u64::from(today.setting.miniature);
         format!("the simulated cache of today's size is filled to {share} %")
     }
+}
+
+/// The cell of today's policy with a placement and a size in blocks.
+fn position(cells: &[Cell], placement: Placement, blocks: u32) -> Option<usize> {
+    cells.iter().position(|cell| {
+        let Setting { policy, placement: its, blocks: size, .. } = cell.setting;
+        (policy, its, size) == (0, placement, blocks)
+    })
 }

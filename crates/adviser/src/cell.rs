@@ -1,11 +1,11 @@
 //! A cell: a miniature cache with one policy, placement and size, and its counts by group.
 
-use undercroft_cache::placement::{Placement, PlacementError, Staging, WayDown};
+use undercroft_cache::placement::{Eviction, Placement, PlacementError, Staging, WayDown};
 use undercroft_cache::policy::Spec;
 use undercroft_cache::{Down, Level, WriteMode};
 
 use crate::budget::{known_blocks, level_bytes};
-use crate::window::{Place, Window};
+use crate::window::{EPOCHS, Place, Window};
 
 /// What happens to the cells. Which evictions count has been judged already.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Step {
     pub(crate) deed: Deed,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Deed {
     /// A reference. `tells`: the client tells what it evicts.
     Reference {
@@ -23,8 +23,20 @@ pub(crate) enum Deed {
         tells: bool,
     },
     /// The last client that had the block evicted it.
-    Evicted,
+    Evicted(Offer),
+    /// The client is expected to have evicted the block, which will show late.
+    Foreseen(Offer),
     Discarded,
+}
+
+/// How the data of an evicted block could come down.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Offer {
+    /// From the client.
+    pub(crate) has_contents: bool,
+    /// From the disk: what that costs, as a part of a read that a client waits for; `None` if there
+    /// is no time for it.
+    pub(crate) reload_cost: Option<f64>,
 }
 
 /// What a cell simulates.
@@ -33,6 +45,11 @@ pub(crate) struct Setting {
     /// Number of the policy among all that the adviser knows.
     pub(crate) policy: usize,
     pub(crate) placement: Placement,
+    /// What writes do.
+    pub(crate) mode: WriteMode,
+    /// Whether a resident block becomes the newest when a client evicts it, though placement is at
+    /// the access: so it is while a placement that adapts places blocks there.
+    pub(crate) refreshes: bool,
     /// Size of the cache that is simulated, in blocks.
     pub(crate) blocks: u32,
     /// Size of the miniature, in blocks.
@@ -42,22 +59,15 @@ pub(crate) struct Setting {
     pub(crate) depth: u8,
 }
 
-/// Deliveries that a full-size cache remembers at least (`foresight.rs` of the levels), and for
-/// each block of its size.
-const DELIVERIES: (f64, u32) = (65536.0, 4);
-
 impl Setting {
     /// Most bytes of the miniature with a policy.
     pub(crate) fn bytes(&self, policy: &Spec) -> u64 {
-        let deliveries = (self.placement != Placement::Access).then(|| self.deliveries());
-        level_bytes(policy, deliveries, self.miniature)
-    }
-
-    /// Deliveries that the miniature remembers.
-    fn deliveries(&self) -> u32 {
-        let rate = f64::from(self.miniature) / f64::from(self.blocks);
-        let least = (DELIVERIES.0 * rate).ceil() as u32;
-        self.miniature.saturating_mul(DELIVERIES.1).max(least)
+        let rules = match self.scaled_placement() {
+            Placement::Access => None,
+            Placement::Eviction(rules) => Some(rules),
+            Placement::Global(_) => Some(Eviction::default()),
+        };
+        level_bytes(policy, rules.as_ref(), self.miniature)
     }
 
     /// The placement of the miniature: its staging area is smaller too.
@@ -73,17 +83,44 @@ impl Setting {
     }
 }
 
+/// A policy that has just replaced another one does not count until so many epochs, which are four
+/// turnovers of today's cache, and one turnover of its own have passed; and in any case after so
+/// many epochs. After half as many, 2Q and SIEVE are up to nine points below what they come to.
+pub(crate) const SETTLING: u32 = 2 * EPOCHS as u32;
+const SETTLING_MAX: u32 = 2 * SETTLING;
+
+/// Factor that fades what is known of placed blocks after each epoch.
+const FADE: f64 = 0.8;
+
 /// A miniature cache with its counts.
 pub(crate) struct Cell {
     pub(crate) setting: Setting,
     level: Level,
-    mode: WriteMode,
     /// Reads that missed.
     pub(crate) misses: Window,
     /// Blocks read from the store because a client evicted them.
     pub(crate) reloads: Window,
     /// Blocks that references brought into the miniature in the present epoch, or would have.
     pub(crate) admitted: u32,
+    /// Blocks placed because a client evicted them, and reads that hit, fading.
+    placed: f64,
+    used: f64,
+    /// While nothing counts, since the policy has just begun with blocks that another one chose.
+    settling: Option<Settling>,
+}
+
+/// What a cell has seen since its policy replaced another one.
+#[derive(Clone, Copy, Default)]
+struct Settling {
+    epochs: u32,
+    admitted: u32,
+}
+
+impl Settling {
+    /// Whether a miniature of so many blocks counts from now on.
+    fn is_over(&self, miniature: u32) -> bool {
+        self.epochs >= SETTLING && self.admitted >= miniature || self.epochs >= SETTLING_MAX
+    }
 }
 
 impl Cell {
@@ -91,22 +128,17 @@ impl Cell {
     ///
     /// # Errors
     /// Policy and placement do not fit together, or the policy cannot be made.
-    pub(crate) fn new(
-        setting: Setting,
-        policy: &Spec,
-        mode: WriteMode,
-        seed: u64,
-    ) -> Result<Self, PlacementError> {
+    pub(crate) fn new(setting: Setting, policy: &Spec, seed: u64) -> Result<Self, PlacementError> {
         let placement = setting.scaled_placement();
-        let mut level = Level::new(policy, setting.miniature, &placement, mode, seed)?;
-        level.remember_deliveries(setting.deliveries(), seed);
+        let mut level = Level::new(policy, setting.miniature, &placement, setting.mode, seed)?;
         level.make_room(known_blocks(policy, setting.miniature));
         let (misses, reloads) = Default::default();
-        Ok(Self { setting, level, mode, misses, reloads, admitted: 0 })
+        let (placed, used) = (0.0, 0.0);
+        Ok(Self { setting, level, misses, reloads, admitted: 0, placed, used, settling: None })
     }
 
-    /// Continues with another policy, and with the resident blocks if placement is at the access.
-    /// What was counted is forgotten.
+    /// Continues with another policy, and with the resident blocks. What was counted is forgotten,
+    /// and nothing counts until the policy has settled.
     ///
     /// # Errors
     /// As for [`new`](Self::new); nothing has changed then.
@@ -117,21 +149,19 @@ impl Cell {
         seed: u64,
     ) -> Result<(), PlacementError> {
         let setting = Setting { policy, ..self.setting.clone() };
-        if setting.placement != Placement::Access {
-            *self = Self::new(setting, spec, self.mode, seed)?;
-            return Ok(());
-        }
-        self.level.replace(spec, &setting.placement, None, seed)?;
+        self.level.replace(spec, &setting.scaled_placement(), None, seed)?;
         self.level.make_room(known_blocks(spec, setting.miniature));
         self.setting = setting;
         self.misses.clear();
         self.reloads.clear();
+        self.settling = Some(Settling::default());
         Ok(())
     }
 
     /// Takes steps in order. They count only if `counts`.
     pub(crate) fn take(&mut self, steps: &[Step], counts: bool) {
         let depth = self.setting.depth;
+        let counts = counts && self.settling.is_none();
         for &Step { block, place, deed } in steps.iter().filter(|step| step.place.depth >= depth) {
             match deed {
                 Deed::Reference { is_write, tells } => {
@@ -143,32 +173,50 @@ impl Cell {
                     if counts && !hit && !is_write {
                         self.misses.count(place);
                     }
-                    self.admitted += u32::from(!hit && self.mode.admits(is_write));
+                    self.used += f64::from(u8::from(hit && !is_write));
+                    let admits = self.setting.mode.admits(is_write);
+                    self.admitted += u32::from(!hit && admits);
                 }
-                Deed::Evicted => {
-                    let down = self.level.client_evicted(block);
-                    self.place(block, place, down, counts);
-                    while let Some((block, down)) = self.level.next_placement() {
-                        self.place(block, place, down, counts);
+                Deed::Evicted(_) if self.setting.placement == Placement::Access => {
+                    if self.setting.refreshes && self.level.frame(block).is_some() {
+                        self.level.place(block);
                     }
+                }
+                Deed::Evicted(offer) | Deed::Foreseen(offer) => {
+                    self.evicted(block, place, offer, counts);
                 }
                 Deed::Discarded => drop(self.level.discard(block)),
             }
         }
     }
 
-    /// Does what the level decided about a block that a client evicted. The data of a block that
-    /// must be read back are here at once.
-    fn place(&mut self, block: u64, at: Place, down: Down, counts: bool) {
-        if down != Down::Fetch {
-            return;
+    /// A client evicted a block. Data that must be fetched are here at once.
+    fn evicted(&mut self, block: u64, at: Place, offer: Offer, counts: bool) {
+        let down = match offer.has_contents {
+            true => self.level.handed_over(block),
+            false => self.level.client_evicted(block),
+        };
+        let demotes = self.level.rules().is_some_and(|rules| rules.down == WayDown::Demote);
+        match down {
+            Down::Fetch if offer.has_contents || demotes => {
+                self.level.arrived(block, WayDown::Demote);
+            }
+            Down::Fetch if offer.reload_cost.is_some_and(|cost| self.worth() > cost) => {
+                self.level.arrived(block, WayDown::Reload);
+                if counts {
+                    self.reloads.count(at);
+                }
+            }
+            Down::Staged(_) => {}
+            Down::Fetch | Down::Resident | Down::Skip => return,
         }
-        let hands_over = self.level.rules().is_some_and(|rules| rules.down == WayDown::Demote);
-        let way = if hands_over { WayDown::Demote } else { WayDown::Reload };
-        self.level.arrived(block, way);
-        if counts && !hands_over {
-            self.reloads.count(at);
-        }
+        self.placed += 1.0;
+    }
+
+    /// The chance that a block placed at eviction is read again while it is here, from 0 to 1; a
+    /// half while nothing is known.
+    fn worth(&self) -> f64 {
+        ((self.used + 1.0) / (self.placed + 2.0)).min(1.0)
     }
 
     /// Number of resident blocks of the miniature.
@@ -183,9 +231,22 @@ impl Cell {
 
     /// Ends the epoch.
     pub(crate) fn end_epoch(&mut self) {
-        self.misses.end_epoch();
-        self.reloads.end_epoch();
+        match &mut self.settling {
+            None => {
+                self.misses.end_epoch();
+                self.reloads.end_epoch();
+            }
+            Some(settling) => {
+                settling.epochs += 1;
+                settling.admitted = settling.admitted.saturating_add(self.admitted);
+                if settling.is_over(self.setting.miniature) {
+                    self.settling = None;
+                }
+            }
+        }
         self.admitted = 0;
+        self.placed *= FADE;
+        self.used *= FADE;
     }
 
     /// Drops all epochs but the last `kept`.

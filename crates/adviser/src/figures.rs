@@ -41,6 +41,19 @@ pub struct Figures {
     pub bytes: u64,
     /// Whether placement at eviction is compared, but no client has told an eviction.
     pub misses_hints: bool,
+    /// What the placement does at present, if it adapts.
+    pub adapts: Option<Adapts>,
+}
+
+/// What a placement that adapts does at present. Its cells are those of the two placements that it
+/// chooses between.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adapts {
+    /// Its name.
+    pub name: &'static str,
+    /// The part of the cache, from 0 to 1, that places blocks at their eviction; the rest places
+    /// them at their access.
+    pub by_eviction: f64,
 }
 
 impl Figures {

@@ -5,7 +5,8 @@
 //! (`cell.rs`): miniature caches, one for each policy, placement and size that is compared, with
 //! the levels that simulations and servers run. A cache of `c` blocks is simulated by one of
 //! `c * rate` blocks (SHARDS: Waldspurger et al., FAST 2015; miniature simulations: ATC 2017).
-//! Larger sizes see a part of that sample only (`plan.rs`), for the sake of memory.
+//! Larger sizes see a part of that sample only (`plan.rs`), for the sake of memory. Evictions that
+//! clients tell are judged once for all cells (`heard.rs`).
 //!
 //! The sample consists of [`GROUPS`] disjoint groups of blocks, and every cell counts by group. The
 //! spread between the groups gives the error of each figure and of each difference of two. What the
@@ -27,6 +28,7 @@ mod control;
 mod curve;
 mod estimate;
 mod figures;
+mod heard;
 mod plan;
 mod sample;
 mod sentences;
@@ -37,7 +39,8 @@ pub use between::between;
 pub use budget::{budget, known_blocks, level_bytes};
 pub use curve::Curve;
 pub use estimate::{Estimate, WIDENING, WIDENING_CORRECTED};
-pub use figures::{CellFigure, Figures, State};
+pub use figures::{Adapts, CellFigure, Figures, State};
+pub use heard::Adapting;
 pub use plan::SIZES;
 pub use sample::{Event, Kind, Sample};
 pub use sentences::{Measured, Sentences, amount, sentences};

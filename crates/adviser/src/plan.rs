@@ -1,10 +1,13 @@
 //! Which cells an adviser has, and how large a sample its budget allows for them.
 
-use undercroft_cache::placement::Placement;
+use undercroft_cache::WriteMode;
+use undercroft_cache::placement::{Eviction, OnHit, Placement, WayDown};
 use undercroft_cache::policy::Spec;
 
 use crate::adviser::Today;
+use crate::budget::heard_bytes;
 use crate::cell::Setting;
+use crate::heard::Adapting;
 use crate::sample::{DEPTHS, Rates};
 
 /// The sizes that are compared: numerator and denominator of today's.
@@ -16,9 +19,23 @@ const POLICIES: usize = 8;
 /// Most of them if placement at eviction is compared too, whose levels are larger.
 const POLICIES_AND_PLACEMENTS: usize = 4;
 
-/// Bytes of the counts of a cell, and of what is known about deliveries to clients.
+/// Bytes of the counts of a cell.
 pub(crate) const COUNTS_BYTES: u64 = 8 << 10;
-const DELIVERIES_BYTES: u64 = 3 << 20;
+
+/// The placements that are compared. A placement that adapts is one of two at any time, so these
+/// stand for it; the first is that at eviction.
+pub(crate) fn placements(today: &Placement) -> Vec<Placement> {
+    match *today {
+        Placement::Access => vec![Placement::Access],
+        Placement::Eviction(rules) if rules.on_hit == OnHit::Adaptive => {
+            // With `auto`, contents are told one by one.
+            let down = if rules.is_auto { WayDown::Reload } else { rules.down };
+            let at_eviction = Eviction { on_hit: OnHit::Move, is_auto: false, down, ..rules };
+            vec![Placement::Eviction(at_eviction), Placement::Access]
+        }
+        other => vec![other, Placement::Access],
+    }
+}
 
 /// What an adviser simulates.
 pub(crate) struct Plan<'a> {
@@ -32,7 +49,16 @@ impl Plan<'_> {
     /// sample, so that their miniatures are no larger than today's: they would take most of the
     /// memory, and their ratios, of fewer misses, are known better than those of small sizes.
     pub(crate) fn settings(&self, policy: usize, rates: Rates) -> Vec<Setting> {
+        let adapts = Adapting::first(&self.today.placement).is_some();
         let cells = self.placements.iter().flat_map(|&placement| {
+            let refreshes = adapts && placement == Placement::Access;
+            // There only `auto` places what clients write that tell their evictions.
+            let mode = match self.today.mode {
+                WriteMode::Allocate if refreshes && !self.today.placement.is_auto() => {
+                    WriteMode::NoAllocate
+                }
+                mode => mode,
+            };
             SIZES.iter().filter_map(move |&(numerator, denominator)| {
                 let whole = u64::from(self.today.blocks) * u64::from(numerator);
                 let blocks = u32::try_from(whole / u64::from(denominator)).ok()?;
@@ -42,6 +68,8 @@ impl Plan<'_> {
                 (blocks > 0).then_some(Setting {
                     policy,
                     placement,
+                    mode,
+                    refreshes,
                     blocks,
                     miniature,
                     rate,
@@ -61,8 +89,11 @@ impl Plan<'_> {
         let each: Vec<u64> = self.policies.iter().enumerate().map(of).collect();
         // All but one of those that begin, and whichever has its turn.
         let (begin, wait) = each.split_at(self.at_once() - 1);
-        let deliveries = if self.placements.len() > 1 { DELIVERIES_BYTES } else { 0 };
-        deliveries + begin.iter().sum::<u64>() + wait.iter().max().copied().unwrap_or(0)
+        let heard = match self.placements.len() {
+            1 => 0,
+            _ => heard_bytes(rates[0], self.today),
+        };
+        heard + begin.iter().sum::<u64>() + wait.iter().max().copied().unwrap_or(0)
     }
 
     /// Number of policies that are simulated at once.

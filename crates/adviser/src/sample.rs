@@ -92,7 +92,10 @@ pub enum Kind {
         tells: bool,
     },
     /// A client told that it evicted the block.
-    Evicted,
+    Evicted {
+        /// Whether it handed the block's contents over.
+        has_contents: bool,
+    },
     /// Its content is void (TRIM).
     Discarded,
 }

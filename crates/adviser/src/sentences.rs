@@ -4,7 +4,7 @@
 use undercroft_text::Bytes;
 
 use crate::estimate::Estimate;
-use crate::figures::{CellFigure, Figures, State};
+use crate::figures::{Adapts, CellFigure, Figures, State};
 
 /// Least difference of a hit ratio that is worth a sentence.
 const SMALL: f64 = 0.002;
@@ -104,12 +104,47 @@ impl<'a> Words<'a> {
         let other = self.best(|cell| {
             (cell.blocks, &cell.policy) == (today.blocks, &today.policy)
                 && cell.placement != today.placement
-        })?;
-        let (with, instead) = (&other.placement, &today.placement);
+        });
+        if let Some(adapts) = &self.figures.adapts {
+            return Some(self.adapting(adapts, other));
+        }
+        let (other, instead) = (other?, &today.placement);
+        Some(format!(
+            "Placement {} instead of {instead} would {}.",
+            other.placement,
+            self.effect(other)
+        ))
+    }
+
+    /// What a placement that adapts does, and what the other choice would do.
+    fn adapting(&self, adapts: &Adapts, other: Option<&CellFigure>) -> String {
+        let Adapts { name, by_eviction } = *adapts;
+        let (does, instead) = match by_eviction {
+            0.0 => ("their access".to_owned(), "eviction"),
+            1.0 => ("their eviction".to_owned(), "access"),
+            share => {
+                let other = if share < 0.5 { "eviction" } else { "access" };
+                (format!("their eviction in {:.0} % of the cache", 100.0 * share), other)
+            }
+        };
+        let effect = match other {
+            Some(other) => format!("at their {instead} it would {}", self.effect(other)),
+            None => "without evictions that clients tell, nothing can be compared".to_owned(),
+        };
+        format!(
+            "Placement {name} places blocks at {does} now; {effect}. It goes by its own evidence, \
+             which is newer, and not by these figures."
+        )
+    }
+
+    /// What another placement would change, as a clause.
+    fn effect(&self, other: &CellFigure) -> String {
         let effect = if is_gain(&other.gain) {
             format!("add {} of read hits", points(&other.gain))
         } else if is_gain(&other.gain.times(-1.0)) {
             format!("lose {} of read hits", points(&other.gain.times(-1.0)))
+        } else if is_vague(&other.gain) {
+            format!("do to the read hits what is not known ({})", points(&other.gain))
         } else {
             format!("not change the read hits ({})", points(&other.gain))
         };
@@ -121,7 +156,7 @@ impl<'a> Words<'a> {
         } else {
             "not change the reads from the disk".to_owned()
         };
-        Some(format!("Placement {with} instead of {instead} would {effect}, and {disk}."))
+        format!("{effect}, and {disk}")
     }
 
     fn more_memory(&self) -> Option<String> {
@@ -212,7 +247,7 @@ impl<'a> Words<'a> {
         }
         if *misses_hints {
             all.push("No client tells what it evicts, so placements are not compared.".to_owned());
-        } else if self.today.placement == "access" {
+        } else if self.today.placement == "access" && self.figures.adapts.is_none() {
             all.push(
                 "What hints of clients would bring is not known: with placement access they are \
                  not asked for."
@@ -300,6 +335,7 @@ pub(crate) mod tests {
             skipped_share: 0.0,
             bytes: 1 << 20,
             misses_hints: false,
+            adapts: None,
         }
     }
 

@@ -103,6 +103,21 @@ impl<T: Copy + Default + Sum> Totals<T> {
     }
 }
 
+impl Totals<f64> {
+    /// Makes what was counted in the last complete epoch unknown, and what is counted in the
+    /// present one: not a number.
+    pub(crate) fn void_last(&mut self) {
+        self.epochs.iter_mut().take(1).for_each(|count| *count = f64::NAN);
+        self.now = f64::NAN;
+    }
+
+    /// Makes what was counted so far unknown: not a number.
+    pub(crate) fn void(&mut self) {
+        self.epochs.iter_mut().for_each(|count| *count = f64::NAN);
+        self.now = f64::NAN;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,6 +38,18 @@ impl<T: Copy + Default> BoundedLruMap<T> {
         }
     }
 
+    /// An empty map that has taken memory for `max` blocks, so that no array is larger than it must
+    /// be.
+    pub(crate) fn with_room(max: u32, seed: u64) -> Self {
+        // One comes before another goes.
+        let slots = max as usize + 1;
+        let mut map = Self::new(max, seed);
+        map.index = HashTable::with_capacity(slots);
+        map.slots = Vec::with_capacity(slots);
+        map.order.reserve(max + 1);
+        map
+    }
+
     /// Number of blocks held.
     pub(crate) fn len(&self) -> u32 {
         self.order.len(ORDER)

@@ -43,8 +43,8 @@ pub use counts::Counts;
 pub use hashed::{Evicted, Found, Frame, HashedCache, Served};
 pub use level::{
     Asker, Below, BelowCounts, CONFIDENT, ClientCounts, ClientEviction, Deliveries, DenseLevel,
-    Down, Estimator, Knowledge, Level, MAX_CLIENTS, PlacementCounts, Referred, Request, Sender,
-    Standing,
+    Down, Estimator, Foresight, Knowledge, Level, MAX_CLIENTS, PlacementCounts, Portion, Referred,
+    Request, Sender, Standing,
 };
 pub use policy::{Eviction, EvictionKind, Evictions, Policy};
 pub use reference::{Entry, Reference, WriteMode};

@@ -35,6 +35,12 @@ impl<T: Copy + Default> Lists<T> {
         Self { nodes, lens: vec![0; lists as usize] }
     }
 
+    /// Takes memory for the handles below `entries`, and no more.
+    pub(crate) fn reserve(&mut self, entries: u32) {
+        let nodes = self.lens.len() + entries as usize;
+        self.nodes.reserve_exact(nodes.saturating_sub(self.nodes.len()));
+    }
+
     /// Makes the handles below `entries` valid; new ones are unlinked, with a default payload.
     pub(crate) fn grow(&mut self, entries: u32) {
         let nodes = self.lens.len() + entries as usize;

@@ -1,5 +1,7 @@
 //! Figures against simulations of all blocks.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use undercroft_adviser::{Adviser, Figures, Kind, Options, SIZES, State};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
@@ -7,7 +9,7 @@ use undercroft_cache::{Level, WriteMode};
 use undercroft_random::SplitMix64;
 use undercroft_random::testing::{seed, seed_or};
 
-use crate::support::{cell, feed, read, skewed, today, with_rate};
+use crate::support::{cell, feed, feed_round, read, skewed, today, with_rate};
 
 /// With every block in the sample, each cell is a full simulation: the ratios of the epochs that
 /// are kept are those of plain levels over the same reads, exactly, and so are the differences.
@@ -132,8 +134,7 @@ fn what_the_cache_counts_corrects_the_figures() {
                 let mut missed =
                     round.iter().filter(|(block, _)| !level.reference(*block, false, || false).hit);
                 let ratio = missed.by_ref().count() as f64 / round.len() as f64;
-                adviser.set_miss_ratio(tells.then_some(ratio));
-                feed(&mut adviser, round.iter().copied());
+                feed_round(&mut adviser, round.iter().copied(), tells.then_some(ratio));
             }
             adviser.figures()
         };
@@ -150,6 +151,43 @@ fn what_the_cache_counts_corrects_the_figures() {
     println!("{within} of {all}; squares {corrected:.4}, without correction {plain:.4}");
     assert!(within * 100 >= all * 85, "{within} of {all}");
     assert!(corrected < 0.7 * plain, "{corrected} {plain}");
+}
+
+/// Policies take turns. One that has just begun, with blocks that another one chose, does not count
+/// until it has settled: every figure is that of a level which had the policy from the beginning.
+#[test]
+fn policies_that_take_a_turn_count_when_they_have_settled() {
+    let mut random = SplitMix64::new(seed());
+    let mut adviser = Adviser::new(today("lru", 1000), &with_rate(1.0, 3)).unwrap();
+    let (mut stream, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut levels = BTreeMap::new();
+    // What LFU has counted depends on all that ever was, and SIEVE takes longest to settle.
+    let is_steady = |policy: &str| !["lfu", "sieve"].contains(&policy);
+    for _ in 0..400 {
+        let round: Vec<_> = (0..1000).map(|_| skewed(&mut random, 8000)).collect();
+        feed(&mut adviser, round.iter().copied());
+        stream.extend(round.iter().map(|(block, _)| *block));
+        let figures = adviser.figures();
+        for cell in figures.cells.iter().filter(|cell| is_steady(&cell.policy)) {
+            let key = (cell.policy.clone(), cell.blocks);
+            let (level, hits) = levels.entry(key.clone()).or_insert_with(|| {
+                let spec = Spec::parse(&cell.policy).unwrap();
+                let access = Placement::Access;
+                let level = Level::new(&spec, cell.blocks, &access, WriteMode::Allocate, 1);
+                (level.unwrap(), vec![0_u64])
+            });
+            for &block in &stream[hits.len() - 1..] {
+                let hit = level.reference(block, false, || false).hit;
+                hits.push(hits[hits.len() - 1] + u64::from(hit));
+            }
+            let of_now = &hits[hits.len() - 1 - figures.reads as usize..];
+            let truth = (of_now[of_now.len() - 1] - of_now[0]) as f64 / figures.reads as f64;
+            let off = (cell.hits.value - truth).abs();
+            assert!(off < 0.08, "{key:?}: {}, in truth {truth}", cell.hits.value);
+            seen.insert(cell.policy.clone());
+        }
+    }
+    assert!(seen.len() > 10, "{seen:?}");
 }
 
 /// A loop that does not fit is where MRU-like policies gain: the adviser finds it, from a sample.
@@ -189,6 +227,24 @@ fn a_change_of_workload_is_seen_and_forgotten() {
     assert!(cell(&figures, "lirs", 2000).1 < 0.3, "the loop is forgotten");
 }
 
+/// A stretch in which clients only write has no ratio, whichever policy had its turn there.
+#[test]
+fn epochs_without_reads_have_no_ratios() {
+    let mut random = SplitMix64::new(seed());
+    let mut adviser = Adviser::new(today("lru", 500), &with_rate(1.0, 3)).unwrap();
+    for part in 0..60 {
+        let stretch: Vec<_> = (0..4000).map(|_| skewed(&mut random, 40_000)).collect();
+        let writes = Kind::Write { is_whole: true, tells: false };
+        let of = |(block, kind)| (block, if part % 3 == 0 { kind } else { writes });
+        for some in stretch.chunks(100) {
+            feed(&mut adviser, some.iter().copied().map(of));
+            for cell in adviser.figures().cells {
+                assert!(cell.hits.value < 0.95, "{cell:?}");
+            }
+        }
+    }
+}
+
 /// Clients that tell what they evict: placement at eviction keeps what they do not.
 #[test]
 fn placements_are_compared_when_hints_are_heard() {
@@ -198,7 +254,8 @@ fn placements_are_compared_when_hints_are_heard() {
     // A client with an LRU cache of 1,000 blocks in a loop of 1,900: it always misses.
     let read = Kind::Read { is_whole: true, tells: true };
     let steps = (0..40_000_u64).flat_map(|at| {
-        let evicted = at.checked_sub(1000).map(|old| (old % 1900, Kind::Evicted));
+        let evicted =
+            at.checked_sub(1000).map(|old| (old % 1900, Kind::Evicted { has_contents: false }));
         std::iter::once((at % 1900, read)).chain(evicted)
     });
     feed(&mut adviser, steps);
@@ -223,7 +280,7 @@ fn without_hints_placements_are_not_compared() {
     feed(&mut adviser, (0..10_000).map(|at| read(at % 300)));
     let figures = adviser.figures();
     assert!(figures.misses_hints);
-    assert!(!figures.cells.is_empty());
+    assert!(!figures.cells.is_empty(), "{figures:?}");
     assert!(figures.cells.iter().all(|cell| cell.placement.starts_with("eviction")));
 }
 

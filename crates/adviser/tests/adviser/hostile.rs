@@ -70,7 +70,7 @@ fn anything_goes() {
                     let kind = match random.below(5) {
                         0 | 1 => Kind::Read { is_whole: random.below(2) == 0, tells: true },
                         2 => Kind::Write { is_whole: true, tells: random.below(2) == 0 },
-                        3 => Kind::Evicted,
+                        3 => Kind::Evicted { has_contents: random.below(2) == 0 },
                         _ => Kind::Discarded,
                     };
                     let block = match random.below(3) {

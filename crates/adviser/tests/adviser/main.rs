@@ -1,6 +1,7 @@
 //! The adviser against full simulations of the same references, within its budget, and fed by
 //! hostile clients.
 
+mod adapting;
 mod against_full_runs;
 mod hostile;
 mod memory;

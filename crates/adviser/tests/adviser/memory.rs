@@ -15,7 +15,6 @@ fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u3
     let (mut random, mut known) = (SplitMix64::new(1), 0);
     let work = || {
         let mut level = Level::new(policy, blocks, &placement, WriteMode::Allocate, 1).unwrap();
-        level.remember_deliveries(4 * blocks, 1);
         level.make_room(known_blocks(policy, blocks));
         for distinct in 0..u64::from(blocks) * 30 {
             let (popular, _) = skewed(&mut random, u64::from(blocks) * 8);
@@ -39,10 +38,13 @@ fn levels_take_no_more_than_is_reckoned_with() {
     let mut wrong = Vec::new();
     let auto = Spec::parse("auto").unwrap();
     for policy in Options::default().policies.into_iter().chain([auto]) {
-        for placement in ["access", "eviction", "auto"] {
+        for placement in ["access", "eviction,on-hit=move", "eviction,on-hit=move,threshold=2"] {
             for blocks in [100, 1000, 2100] {
-                let deliveries = (placement != "access").then_some(4 * blocks);
-                let most = level_bytes(&policy, deliveries, blocks);
+                let rules = match placement.parse() {
+                    Ok(Placement::Eviction(rules)) => Some(rules),
+                    _ => None,
+                };
+                let most = level_bytes(&policy, rules.as_ref(), blocks);
                 let (bytes, known) = measured(&policy, placement, blocks);
                 let each = bytes / u64::from(blocks);
                 println!("{policy} {placement} {blocks}: {each} a block, {known} known");
@@ -60,7 +62,8 @@ fn levels_take_no_more_than_is_reckoned_with() {
 
 #[test]
 fn an_adviser_keeps_its_budget() {
-    for (cache_mib, placement) in [(64, "access"), (1024, "access"), (64, "eviction")] {
+    for (cache_mib, placement) in [(64, "access"), (1024, "access"), (64, "eviction"), (64, "auto")]
+    {
         let cache_bytes = cache_mib << 20;
         let options = Options { budget: budget(cache_bytes), ..Options::default() };
         let blocks = (cache_bytes / 4096) as u32;

@@ -23,9 +23,19 @@ pub(crate) fn read(block: u64) -> (u64, Kind) {
 }
 
 /// Feeds an adviser as a tap does: it is told of blocks of its sample only, and of the number of
-/// all reads.
+/// all reads. A round is so many events as a tap would have in a moment.
 pub(crate) fn feed(adviser: &mut Adviser, stream: impl IntoIterator<Item = (u64, Kind)>) {
+    feed_round(adviser, stream, None);
+}
+
+/// Feeds an adviser, and says which share of the reads missed.
+pub(crate) fn feed_round(
+    adviser: &mut Adviser,
+    stream: impl IntoIterator<Item = (u64, Kind)>,
+    miss_ratio: Option<f64>,
+) {
     let sample = adviser.sample();
+    adviser.begin_round(miss_ratio);
     let (mut reads, mut events) = (0, Vec::new());
     for (block, kind) in stream {
         reads += u32::from(matches!(kind, Kind::Read { .. }));
@@ -33,13 +43,15 @@ pub(crate) fn feed(adviser: &mut Adviser, stream: impl IntoIterator<Item = (u64,
             events.push(Event { block, at_us: 0, reads, kind, client: 0 });
             reads = 0;
         }
-        if events.len() == 1000 {
+        if events.len() == 64 {
             adviser.take(&events);
+            adviser.end_round();
             events.clear();
         }
     }
     adviser.take(&events);
     adviser.saw_reads(reads.into());
+    adviser.end_round();
 }
 
 /// The read hit ratio and the gain of a policy with a size in blocks.

@@ -49,11 +49,6 @@ impl Adaptive {
         Ok(Self { foresight: Foresight::new(capacity, seed), duel, supply })
     }
 
-    /// Remembers so many deliveries; forgets those so far.
-    pub(super) fn remember(&mut self, deliveries: u32, capacity: u32, seed: u64) {
-        self.foresight = Foresight::remembering(deliveries, capacity, seed);
-    }
-
     /// Whether this is `auto`.
     pub(super) fn is_auto(&self) -> bool {
         self.supply.is_some()
@@ -148,7 +143,7 @@ impl Adaptive {
     /// The next block to place as if its eviction were known.
     pub(super) fn foreseen(&mut self) -> Option<u64> {
         loop {
-            let block = self.foresight.next()?;
+            let block = self.foresight.foreseen()?;
             if !self.is_auto() {
                 self.duel.placed(block);
             }

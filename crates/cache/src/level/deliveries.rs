@@ -155,7 +155,14 @@ impl Deliveries {
     /// For a cache of `capacity` blocks. `seed` makes the sets unpredictable for clients that
     /// choose the block numbers; it changes nothing else.
     pub fn new(capacity: u32, seed: u64) -> Self {
-        let blocks = capacity.saturating_mul(2).max(LEAST_REMEMBERED) as usize;
+        Self::of_sample(1.0, capacity, seed)
+    }
+
+    /// For a cache of `capacity` blocks, of which this sees a share `rate`, from 0 to 1. `seed`:
+    /// see [`new`](Self::new).
+    pub fn of_sample(rate: f64, capacity: u32, seed: u64) -> Self {
+        let blocks = capacity.saturating_mul(2).max(LEAST_REMEMBERED);
+        let blocks = (f64::from(blocks) * rate).ceil() as usize;
         let sets = blocks.div_ceil(WAYS).next_power_of_two();
         Self {
             sets: vec![Set::default(); sets],

@@ -146,13 +146,6 @@ impl EvictionPlacement {
         })
     }
 
-    /// Remembers so many deliveries if the placement adapts; forgets those so far.
-    pub(super) fn remember(&mut self, deliveries: u32, capacity: u32, seed: u64) {
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.remember(deliveries, capacity, seed);
-        }
-    }
-
     /// The client reads a block. `cold`: the block is known never to have been referenced before.
     pub(super) fn read(&mut self, cache: &mut HashedCache, block: u64, cold: bool) -> Referred {
         self.count_access(block);

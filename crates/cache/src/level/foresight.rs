@@ -22,19 +22,22 @@ struct Delivered {
 /// Bins of ages, four per doubling.
 const BINS: usize = 160;
 
-/// Late evictions between two reviews of their ages, and the factor that fades the counts after
-/// each.
+/// Late evictions between two reviews of their ages, and the fewest of them in a sample; and the
+/// factor that fades the counts after each review.
 const REVIEW: u32 = 256;
+const REVIEW_MIN: u32 = 16;
 const FADE: f64 = 0.9;
 
-/// Most late blocks that wait for their placement, as a multiple of the capacity.
-const WAITING: usize = 4;
+/// Most late blocks that wait for their placement, and most blocks remembered, as multiples of the
+/// capacity.
+const WAITING: u32 = 4;
+const REMEMBERED: u32 = 4;
 
 /// Fewest blocks remembered, since clients may be larger than the cache.
 const LEAST_REMEMBERED: u32 = 1 << 16;
 
-/// The prediction.
-pub(super) struct Foresight {
+/// The prediction, from what happens to one cache, or to a sample of its blocks.
+pub struct Foresight {
     delivered: BoundedLruMap<Delivered>,
     reads: u64,
     /// Blocks that were late the last time, with the number of the read that delivered each, oldest
@@ -43,31 +46,49 @@ pub(super) struct Foresight {
     max_waiting: usize,
     /// Recent late evictions, by how many reads before the block had been delivered.
     ages: [f64; BINS],
+    /// Late evictions between two reviews, and those since the last.
+    review: u32,
     unreviewed: u32,
     /// A block that was late before is placed this many reads after delivery; 0: not known yet.
     patience: u64,
 }
 
 impl Foresight {
-    pub(super) fn new(capacity: u32, seed: u64) -> Self {
-        Self::remembering(capacity.saturating_mul(4).max(LEAST_REMEMBERED), capacity, seed)
-    }
-
-    /// For a cache of `capacity` blocks, with so many deliveries remembered.
-    pub(super) fn remembering(deliveries: u32, capacity: u32, seed: u64) -> Self {
+    /// For a cache of `capacity` blocks. `seed` makes the index unpredictable for clients that
+    /// choose the block numbers; it changes nothing else.
+    pub fn new(capacity: u32, seed: u64) -> Self {
+        let remembered = capacity.saturating_mul(REMEMBERED).max(LEAST_REMEMBERED);
+        let max_waiting = capacity.saturating_mul(WAITING) as usize;
         Self {
-            delivered: BoundedLruMap::new(deliveries, seed),
+            delivered: BoundedLruMap::new(remembered, seed),
             reads: 0,
             waiting: VecDeque::new(),
-            max_waiting: WAITING * capacity as usize,
+            max_waiting,
             ages: [0.0; BINS],
+            review: REVIEW,
             unreviewed: 0,
             patience: 0,
         }
     }
 
+    /// For a cache of `capacity` blocks, of which this sees a share `rate`, from 0 to 1. All memory
+    /// is taken at once. `seed`: see [`new`](Self::new).
+    pub fn of_sample(rate: f64, capacity: u32, seed: u64) -> Self {
+        let whole = Self::new(capacity, seed);
+        let share = |count: u32| (f64::from(count) * rate).ceil() as u32;
+        let max_waiting = (whole.max_waiting as f64 * rate).ceil() as usize;
+        Self {
+            delivered: BoundedLruMap::with_room(share(whole.delivered.max()), seed),
+            // One comes before another goes.
+            waiting: VecDeque::with_capacity(max_waiting + 1),
+            max_waiting,
+            review: share(REVIEW).max(REVIEW_MIN),
+            ..whole
+        }
+    }
+
     /// Notes that the client reads a block.
-    pub(super) fn read(&mut self, block: u64) {
+    pub fn read(&mut self, block: u64) {
         self.reads += 1;
         let Some(delivered) = self.delivered.touch(block) else { return };
         let before = std::mem::replace(delivered, Delivered { read: self.reads, is_held: true });
@@ -87,7 +108,7 @@ impl Foresight {
     fn observe_late(&mut self, age: u64) {
         self.ages[((age as f64).log2() * 4.0) as usize % BINS] += 1.0;
         self.unreviewed += 1;
-        if self.unreviewed < REVIEW {
+        if self.unreviewed < self.review {
             return;
         }
         self.unreviewed = 0;
@@ -102,19 +123,19 @@ impl Foresight {
     }
 
     /// Notes an eviction by the client that became known.
-    pub(super) fn evicted(&mut self, block: u64) {
+    pub fn evicted(&mut self, block: u64) {
         if let Some(delivered) = self.delivered.get_mut(block) {
             delivered.is_held = false;
         }
     }
 
     /// Forgets a discarded block.
-    pub(super) fn forget(&mut self, block: u64) {
+    pub fn forget(&mut self, block: u64) {
         self.delivered.remove(block);
     }
 
     /// The next block that the client is expected to have evicted by now, if any.
-    pub(super) fn next(&mut self) -> Option<u64> {
+    pub fn foreseen(&mut self) -> Option<u64> {
         while let Some(&(block, read)) = self.waiting.front() {
             if self.reads - read < self.patience {
                 return None;
@@ -143,9 +164,7 @@ mod tests {
 
     /// Blocks 0..10 are evicted unseen after 100 reads and read again after 150; all other
     /// evictions are known.
-    #[test]
-    fn foresees_who_was_late_before() {
-        let mut foresight = Foresight::new(100, 1);
+    fn foreseen(foresight: &mut Foresight) -> Vec<u64> {
         let mut foreseen = Vec::new();
         for round in 0..1000_u64 {
             for i in 0..150 {
@@ -154,14 +173,34 @@ mod tests {
                 if block >= 10 {
                     foresight.evicted(block);
                 }
-                while let Some(block) = foresight.next() {
+                while let Some(block) = foresight.foreseen() {
                     foreseen.push(block);
                 }
             }
         }
+        foreseen
+    }
+
+    #[test]
+    fn foresees_who_was_late_before() {
+        let mut foresight = Foresight::new(100, 1);
+        let foreseen = foreseen(&mut foresight);
         // 150 is between 2^7 and 2^7.25, the bin that is taken at its lower end.
         assert_eq!(foresight.patience, 128);
         assert!(foreseen.len() > 9000 && foreseen.iter().all(|&block| block < 10));
         foresight.delivered.check().unwrap();
+    }
+
+    /// A sample of a cache of 1,000 blocks: it remembers its share, and takes no memory later.
+    #[test]
+    fn a_sample_foresees_too_and_remembers_its_share() {
+        let mut foresight = Foresight::of_sample(0.01, 1000, 1);
+        assert_eq!((foresight.delivered.max(), foresight.max_waiting), (656, 40));
+        let taken = foresight.waiting.capacity();
+        let foreseen = foreseen(&mut foresight);
+        assert_eq!(foresight.patience, 128);
+        assert!(foreseen.len() > 9000 && foreseen.iter().all(|&block| block < 10));
+        assert_eq!(foresight.waiting.capacity(), taken);
+        foresight.check().unwrap();
     }
 }

@@ -50,6 +50,8 @@ pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
 pub use dense::DenseLevel;
 pub use estimator::{CONFIDENT, Estimator};
 pub use eviction::{Down, PlacementCounts, Referred};
+pub use foresight::Foresight;
+pub use supply::Portion;
 
 /// One cache level.
 ///

@@ -246,16 +246,6 @@ impl Level {
         }
     }
 
-    /// Sets how many deliveries placement that adapts remembers, and forgets those so far. Usually
-    /// they are many, since clients may be larger than the cache; in a miniature cache, clients are
-    /// small too. `seed`: see [`new`](Self::new).
-    pub fn remember_deliveries(&mut self, deliveries: u32, seed: u64) {
-        let capacity = self.capacity();
-        if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {
-            placement.remember(deliveries, capacity, seed);
-        }
-    }
-
     /// Sets how evicted blocks come down.
     pub fn set_way_down(&mut self, down: WayDown) {
         if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {

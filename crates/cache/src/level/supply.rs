@@ -42,11 +42,11 @@ pub(super) struct Supply {
 
 /// Takes a share of all events, evenly.
 #[derive(Clone, Copy, Debug, Default)]
-struct Portion(f64);
+pub struct Portion(f64);
 
 impl Portion {
-    /// Whether this event is among the share.
-    fn takes(&mut self, share: f64) -> bool {
+    /// Whether this event is among the share, from 0 to 1.
+    pub fn takes(&mut self, share: f64) -> bool {
         self.0 += share;
         let takes = self.0 >= 1.0;
         self.0 -= f64::from(u8::from(takes));

@@ -19,12 +19,12 @@ const BLOCK: u64 = 4096;
 const WANT: &str = "evict,demote,promote,hold,stat";
 
 /// A client that opted in, and what was granted.
-struct Coop {
+pub(super) struct Coop {
     client: Client,
     grant: Grant,
 }
 
-async fn opt_in(server: &Server, export: &str, id: Option<u128>) -> Coop {
+pub(super) async fn opt_in(server: &Server, export: &str, id: Option<u128>) -> Coop {
     try_opt_in(server, export, id.map(Into::into)).await.unwrap()
 }
 
@@ -43,7 +43,7 @@ async fn try_opt_in(
     Ok(Coop { client, grant })
 }
 
-fn demote(block: u64, byte: u8) -> Hint {
+pub(super) fn demote(block: u64, byte: u8) -> Hint {
     Hint::Demote { block, rides: false, data: vec![byte; BLOCK as usize].into() }
 }
 
@@ -72,11 +72,11 @@ impl Coop {
         extents[0].status & WANTS_CONTENTS != 0
     }
 
-    async fn read(&self, block: u64) -> u8 {
+    pub(super) async fn read(&self, block: u64) -> u8 {
         read(&self.client, block * BLOCK, BLOCK as usize).await.unwrap()[0]
     }
 
-    async fn read_and_say(&self, block: u64, hints: &[Hint]) -> u8 {
+    pub(super) async fn read_and_say(&self, block: u64, hints: &[Hint]) -> u8 {
         let said = self.say(hints);
         let byte = self.read(block).await;
         said.await.unwrap();

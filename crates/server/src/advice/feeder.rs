@@ -10,15 +10,17 @@ use std::time::Duration;
 
 use rustix::process::setpriority_process;
 use tokio::time::sleep;
-use undercroft_adviser::{Adviser, Figures, NoAdvice, Options, Today, budget};
+use undercroft_adviser::{Adapting, Adviser, Figures, NoAdvice, Options, Today, budget};
 use undercroft_cache::placement::Placement;
 
 use crate::advice::page::passed_over;
 use crate::advice::tap::{NOTES, NOTES_BYTES, Taken};
 use crate::advice::{Inner, Known, Stage};
 use crate::config::VolumeConfig;
+use crate::counters::Stats;
 use crate::serve::exports::ExportTable;
 use crate::volume::Volume;
+use crate::volume::store_use::StoreUse;
 
 /// Time between two rounds.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -29,8 +31,15 @@ const NICE: i32 = 19;
 /// What the thread does for a volume.
 enum Work {
     Begin(Today, Options),
-    /// The notes since the last round, and the share of the reads that missed since then.
-    Take(Box<Adviser>, Taken, Option<f64>),
+    Take(Box<Adviser>, Taken, Round),
+}
+
+/// What the volume says of the time since the last round.
+struct Round {
+    /// The share of the reads that missed.
+    miss_ratio: Option<f64>,
+    /// What its placement does, if it adapts.
+    adapting: Option<Adapting>,
 }
 
 /// What it did.
@@ -86,13 +95,17 @@ fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, Option<Taken>)>>) {
                 let adviser = Adviser::new(today, &options).map(Box::new);
                 (adviser.map(figures), None)
             }
-            Work::Take(mut adviser, mut taken, miss_ratio) => {
-                adviser.set_miss_ratio(miss_ratio);
+            Work::Take(mut adviser, mut taken, Round { miss_ratio, adapting }) => {
+                if let Some(adapting) = adapting {
+                    adviser.adapts(adapting);
+                }
+                adviser.begin_round(miss_ratio);
                 adviser.take(&taken.events);
                 match taken.is_skipped {
                     true => adviser.skipped(taken.reads),
                     false => adviser.saw_reads(taken.reads),
                 }
+                adviser.end_round();
                 taken.events.clear();
                 (Ok(figures(adviser)), Some(taken))
             }
@@ -155,14 +168,27 @@ impl Volume {
         }
         // Miniatures that leave out what the cache does would be corrected by something else.
         let is_alike = passed_over(&config).next().is_none();
-        let miss_ratio = moments.miss_ratio(&self.stats()).filter(|_| is_alike);
+        let stats = self.stats();
+        let miss_ratio = moments.miss_ratio(&stats).filter(|_| is_alike);
+        let round = Round { miss_ratio, adapting: self.adapting(&stats) };
         match std::mem::replace(stage, Stage::New) {
             Stage::Here(of, adviser, known) => {
                 *stage = Stage::Away(of, Some(known));
-                Some(Work::Take(adviser, taken, miss_ratio))
+                Some(Work::Take(adviser, taken, round))
             }
             _ => None,
         }
+    }
+
+    /// What the volume's placement does, and by what means; `None` without knowledge of clients.
+    fn adapting(&self, stats: &Stats) -> Option<Adapting> {
+        let counts = stats.cooperation.as_ref()?;
+        let parts = self.shards.len().max(1) as f64;
+        Some(Adapting {
+            by_eviction: counts.shards_by_eviction as f64 / parts,
+            contents: counts.contents_percent_sum as f64 / 100.0 / parts,
+            busy: self.store_use.get().map_or(1.0, StoreUse::share),
+        })
     }
 
     /// Gives no more advice, since nobody is there who would work it out.

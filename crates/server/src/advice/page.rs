@@ -56,9 +56,8 @@ fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Known>) {
     };
     drop(inner);
     let Known { figures, measured, read_hit_ratio } = &known;
-    let Sentences { mut sentences, mut assumptions } = sentences(figures, measured);
+    let Sentences { sentences, mut assumptions } = sentences(figures, measured);
     if figures.state != State::Learning {
-        sentences.extend(of_auto(volume, config, figures));
         assumptions.extend(passed_over(config).map(str::to_owned));
     }
     let cells: Vec<_> = figures.cells.iter().map(|one| cell(one, measured)).collect();
@@ -82,7 +81,7 @@ fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Known>) {
     if let Some(today) = figures.today() {
         advice["today"] = json!({
             "policy": today.policy,
-            "placement": today.placement,
+            "placement": config.placement.to_string(),
             "cache_bytes": bytes(today, measured),
             "read_hit_ratio": read_hit_ratio,
             "estimated_read_hit_ratio": today.hits.value,
@@ -92,37 +91,6 @@ fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Known>) {
         });
     }
     (advice, Some(known))
-}
-
-/// What the placement `auto` does now, and what the figures say of that.
-fn of_auto(volume: &Volume, config: &VolumeConfig, figures: &Figures) -> Option<String> {
-    if !config.placement.rule().is_auto() {
-        return None;
-    }
-    let (by_eviction, parts) = (volume.stats().cooperation?.shards_by_eviction, config.shards);
-    let does = match by_eviction {
-        0 => "their access".to_owned(),
-        all if all >= u64::from(parts) => "their eviction".to_owned(),
-        some => format!("their eviction in {some} of the {parts} parts of the cache"),
-    };
-    let today = figures.today()?;
-    let is_access = |cell: &&CellFigure| {
-        (&cell.policy, cell.blocks) == (&today.policy, today.blocks) && cell.placement == "access"
-    };
-    let shown = figures.cells.iter().find(is_access).map(|access| {
-        if access.saved.is_above_zero() {
-            "these figures say that access would save disk reads"
-        } else if access.saved.times(-1.0).is_above_zero() {
-            "these figures say that it saves disk reads over access"
-        } else {
-            "these figures show no difference from access that is certain"
-        }
-    });
-    let shown = shown.unwrap_or("without evictions that clients tell, nothing can be compared");
-    Some(format!(
-        "Placement auto places blocks at {does} now; {shown}. It goes by its own evidence, which \
-         is newer, and not by these figures."
-    ))
 }
 
 /// What the volume does that the simulated caches do not.

@@ -143,8 +143,9 @@ impl Tap {
         self.reads.fetch_add(reads, Ordering::Relaxed);
     }
 
-    /// Notes evictions that a client told, in their order.
-    pub(crate) fn note_evictions(&self, gone: &[ClientEviction], client: u8) {
+    /// Notes evictions that a client told, in their order. `has_contents`: it handed the contents
+    /// over too.
+    pub(crate) fn note_evictions(&self, gone: &[ClientEviction], client: u8, has_contents: bool) {
         if !self.is_open.load(Ordering::Relaxed) {
             return;
         }
@@ -153,7 +154,7 @@ impl Tap {
         for gone in gone.iter().filter(|gone| sample.takes(gone.block)) {
             let at_us = Some(|| gone.evicted_us);
             let mut batch = Batch { tap: self, notes: None, at_us, now_us: 0 };
-            batch.push(gone.block, Kind::Evicted, caller, reads);
+            batch.push(gone.block, Kind::Evicted { has_contents }, caller, reads);
         }
     }
 

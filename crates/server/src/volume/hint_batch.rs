@@ -159,7 +159,7 @@ impl Volume {
         if let Some(recorder) = &self.recorder {
             recorder.note_evictions(&batch.gone, client);
         }
-        self.advice.tap.note_evictions(&batch.gone, client);
+        self.advice.tap.note_evictions(&batch.gone, client, false);
         let sender = Sender { client, arrived_us, connected: self.connected() };
         let shard_of = |gone: &ClientEviction| self.geometry.shard_of(gone.block);
         let mut tell = |index, its: &[ClientEviction]| {

@@ -108,7 +108,7 @@ impl Volume {
                 Hint::Demote { block, data, .. } if block < self.blocks() && may_demote => {
                     count.hints += 1;
                     let gone = ClientEviction { block, evicted_us: sender.arrived_us };
-                    self.advice.tap.note_evictions(&[gone], sender.client);
+                    self.advice.tap.note_evictions(&[gone], sender.client, true);
                     if let Some(recorder) = &self.recorder {
                         recorder.note_evictions(&[gone], sender.client);
                     }

@@ -69,6 +69,11 @@ impl StoreUse {
         (its.busy, its.period_began) = (Duration::ZERO, now);
         its.share
     }
+
+    /// The share as of the end of the last period.
+    pub(crate) fn share(&self) -> f64 {
+        self.lock().share
+    }
 }
 
 impl Drop for InUse {
