@@ -14,7 +14,7 @@ use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open}
 
 /// For two levels only.
 fn is_for_pairs(name: &str) -> bool {
-    ["bidifilter", "tandem", "tandem,adapt=ghosts"].contains(&name)
+    name == "bidifilter" || name.starts_with("tandem")
 }
 
 fn config(scheme: &str, policy: &str, sizes: &[u32]) -> MovementConfig {
@@ -172,6 +172,7 @@ const PINNED: &[(&str, &str, &[u64], &[u64])] = &[
     ("bidifilter", "lru", &[53949, 61189, 7412], &[8463, 5922, 1432]),
     ("tandem", "lru", &[63718, 55900, 1463], &[10657, 4002, 245]),
     ("tandem,adapt=ghosts", "lru", &[62394, 58475, 2105], &[10914, 3934, 266]),
+    ("tandem,admit=frequent", "lru", &[62983, 51972, 1441], &[10298, 4401, 215]),
 ];
 
 #[test]
@@ -200,7 +201,8 @@ fn counts_on_real_traces_stay_as_they_are() {
     };
     let mut wrong = Vec::new();
     let default = schemes().iter().flat_map(|info| info.policies.iter().map(|p| (info.name, *p)));
-    for (name, policy) in default.chain([("tandem,adapt=ghosts", "lru")]) {
+    let more = ["tandem,adapt=ghosts", "tandem,admit=frequent"].map(|name| (name, "lru"));
+    for (name, policy) in default.chain(more) {
         let ours = counts(&sprite, name, policy, &[200, 800]);
         let sizes: &[u32] = if is_for_pairs(name) { &[300, 600] } else { &[300, 600, 1200] };
         let deep = counts(&multi2, name, policy, sizes);
