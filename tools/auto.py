@@ -1,7 +1,7 @@
 """Whether the policy `auto` keeps up with the best fixed policy: python auto.py PROGRAM. Sweeps all
 policies (without OPT) over the traces that are there (UNDERCROFT_TRACES, else ../shared/traces), and
 over traces joined from them, and writes the tables of docs/measurements/auto.md between the marks of
-each. Traces that are not there are named. It takes a quarter of an hour; sweeps are resumed from
+each. Traces that are not there are named. It takes some minutes; sweeps are resumed from
 out/auto, but runs of `auto` that are older than the program are made again.
 """
 

@@ -53,6 +53,8 @@ pub struct Options {
     pub budget: u64,
     /// The part of it that the caller's own buffers take.
     pub reserved: u64,
+    /// The part of it that stays free at first, for a cache that [grows](Adviser::resize).
+    pub room: u64,
     /// Makes the sample unpredictable for clients that choose the block numbers.
     pub seed: u64,
     /// The share of the blocks in the sample, instead of what the budget allows.
@@ -72,7 +74,7 @@ impl Default for Options {
         let others = others.filter(|name| !is_left_out(name));
         let all = FIRST.into_iter().chain(others).filter_map(|name| Spec::parse(name).ok());
         let policies = all.filter(|spec| !spec.info().is_content_aware()).collect();
-        Self { budget: 8 << 20, reserved: 0, seed: 0, rate: None, policies }
+        Self { budget: 8 << 20, reserved: 0, room: 0, seed: 0, rate: None, policies }
     }
 }
 
@@ -144,7 +146,7 @@ impl Adviser {
         }
         let placements = placements(&today.placement);
         let plan = Plan { today: &today, policies: &policies, placements: &placements };
-        let budget = options.budget.saturating_sub(options.reserved);
+        let budget = options.budget.saturating_sub(options.reserved + options.room);
         let given = options.rate.map(|rate| [rate.clamp(0.0, 1.0); DEPTHS]);
         let rates = given.unwrap_or_else(|| plan.rates(budget));
         let samples = rates.map(|rate| Sample::new(rate, options.seed));
@@ -195,6 +197,45 @@ impl Adviser {
             settling: 0,
             steps: Vec::with_capacity(TOGETHER),
         })
+    }
+
+    /// Continues with another size of the cache, in blocks, and with the same sample: the miniatures
+    /// keep their blocks, so that they need not be filled again. What was counted is forgotten.
+    /// Returns `false`, and changes nothing, if the sample would be too large or much too small for
+    /// `budget` bytes; make a new adviser then.
+    pub fn resize(&mut self, blocks: u32, budget: u64) -> bool {
+        let today = Today { blocks: blocks.max(1), ..self.today.clone() };
+        let rates = self.samples.map(|sample| sample.rate());
+        let placements = placements(&today.placement);
+        let plan = Plan { today: &today, policies: &self.policies, placements: &placements };
+        let (cells_bytes, reserved) = (plan.bytes(rates), self.bytes - self.cells_bytes);
+        let fits = (budget / 2..=budget).contains(&(cells_bytes + reserved));
+        if !fits && rates[0] < 1.0 || cells_bytes + reserved > budget {
+            return false;
+        }
+        let sizes: Vec<_> = (0..self.policies.len()).map(|at| plan.settings(at, rates)).collect();
+        let next = |cell: &Cell| {
+            let Setting { policy, placement, size, .. } = cell.setting;
+            sizes[policy].iter().find(|next| (next.placement, next.size) == (placement, size))
+        };
+        if !self.cells.iter().all(|cell| next(cell).is_some()) {
+            return false;
+        }
+        for cell in &mut self.cells {
+            if let Some(next) = next(cell) {
+                cell.resize(next, &self.policies[next.policy]);
+            }
+        }
+        (self.bytes, self.cells_bytes) = (cells_bytes + reserved, cells_bytes);
+        self.today = today;
+        self.find_today();
+        for counted in [&mut self.reads, &mut self.skipped, &mut self.references] {
+            *counted = Totals::default();
+        }
+        self.missed = Totals::default();
+        self.is_filling = !self.cells[self.at_today].is_full();
+        self.changed = None;
+        true
     }
 
     /// The blocks whose events it takes.

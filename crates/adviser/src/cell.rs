@@ -50,7 +50,9 @@ pub(crate) struct Setting {
     /// Whether a resident block becomes the newest when a client evicts it, though placement is at
     /// the access: so it is while a placement that adapts places blocks there.
     pub(crate) refreshes: bool,
-    /// Size of the cache that is simulated, in blocks.
+    /// Number of the size among [`SIZES`](crate::SIZES), and the size of the cache that is
+    /// simulated, in blocks.
+    pub(crate) size: usize,
     pub(crate) blocks: u32,
     /// Size of the miniature, in blocks.
     pub(crate) miniature: u32,
@@ -88,6 +90,9 @@ impl Setting {
 /// many epochs. After half as many, 2Q and SIEVE are up to nine points below what they come to.
 pub(crate) const SETTLING: u32 = 2 * EPOCHS as u32;
 const SETTLING_MAX: u32 = 2 * SETTLING;
+
+/// A miniature with room for one block in so many counts as full.
+const ROOM: u32 = 12;
 
 /// Factor that fades what is known of placed blocks after each epoch.
 const FADE: f64 = 0.8;
@@ -158,6 +163,17 @@ impl Cell {
         Ok(())
     }
 
+    /// Continues with another size of the cache and of the miniature, which keeps the blocks that
+    /// fit. What was counted is forgotten.
+    pub(crate) fn resize(&mut self, setting: &Setting, policy: &Spec) {
+        self.level.resize(setting.miniature);
+        self.level.make_room(known_blocks(policy, setting.miniature));
+        self.setting = setting.clone();
+        self.misses.clear();
+        self.reloads.clear();
+        self.admitted = 0;
+    }
+
     /// Takes steps in order. They count only if `counts`.
     pub(crate) fn take(&mut self, steps: &[Step], counts: bool) {
         let depth = self.setting.depth;
@@ -224,9 +240,11 @@ impl Cell {
         self.level.len()
     }
 
-    /// Whether the miniature has no room left.
+    /// Whether the miniature has hardly any room left. With placement at eviction, each hit makes
+    /// room, and a cache that has just grown is about as good as full.
     pub(crate) fn is_full(&self) -> bool {
-        self.level.len() >= self.level.capacity()
+        let capacity = self.level.capacity();
+        self.level.len() >= capacity - capacity / ROOM
     }
 
     /// Ends the epoch.

@@ -59,7 +59,7 @@ impl Plan<'_> {
                 }
                 mode => mode,
             };
-            SIZES.iter().filter_map(move |&(numerator, denominator)| {
+            SIZES.iter().enumerate().filter_map(move |(size, &(numerator, denominator))| {
                 let whole = u64::from(self.today.blocks) * u64::from(numerator);
                 let blocks = u32::try_from(whole / u64::from(denominator)).ok()?;
                 let depth = numerator.ilog2() as u8;
@@ -70,6 +70,7 @@ impl Plan<'_> {
                     placement,
                     mode,
                     refreshes,
+                    size,
                     blocks,
                     miniature,
                     rate,

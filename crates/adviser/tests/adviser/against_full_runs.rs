@@ -227,6 +227,47 @@ fn a_change_of_workload_is_seen_and_forgotten() {
     assert!(cell(&figures, "lirs", 2000).1 < 0.3, "the loop is forgotten");
 }
 
+/// A cache that changes its size is advised about again after a turnover, since the miniatures keep
+/// their blocks; and what is said is that of caches which always had these sizes.
+#[test]
+fn a_cache_that_changes_its_size_is_advised_about_soon() {
+    let mut random = SplitMix64::new(seed());
+    let mut adviser = Adviser::new(today("lru", 1000), &with_rate(1.0, 3)).unwrap();
+    let mut done = Vec::new();
+    let mut until_ready = |adviser: &mut Adviser| {
+        let before = done.len();
+        while adviser.figures().state != State::Ready {
+            let some: Vec<_> = (0..64).map(|_| skewed(&mut random, 20_000)).collect();
+            done.extend(some.iter().map(|(block, _)| *block));
+            feed(adviser, some);
+        }
+        (done.len() - before, done.clone())
+    };
+    let (at_first, _) = until_ready(&mut adviser);
+    for blocks in [1060, 900, 960] {
+        assert!(adviser.resize(blocks, u64::MAX));
+        assert_ne!(adviser.figures().state, State::Ready);
+        let (now, done) = until_ready(&mut adviser);
+        assert!(3 * now < 2 * at_first, "{now} reads, {at_first} at first");
+        let figures = adviser.figures();
+        assert_eq!(figures.today().map(|today| today.blocks), Some(blocks));
+        for (numerator, denominator) in [(1, 4), (1, 2), (1, 1)] {
+            let blocks = blocks * numerator / denominator;
+            let access = Placement::Access;
+            let lru = Spec::parse("lru").unwrap();
+            let mut level = Level::new(&lru, blocks, &access, WriteMode::Allocate, 1).unwrap();
+            let hits: Vec<_> =
+                done.iter().map(|&block| level.reference(block, false, || false).hit).collect();
+            let counted = &hits[hits.len() - figures.reads as usize..];
+            let truth = counted.iter().filter(|&&hit| hit).count() as f64 / counted.len() as f64;
+            let (hit_ratio, ..) = cell(&figures, "lru", blocks);
+            assert!((hit_ratio - truth).abs() < 0.01, "{blocks}: {hit_ratio}, in truth {truth}");
+        }
+    }
+    assert!(!adviser.resize(4000, 1 << 20), "that does not fit into the memory");
+    assert_eq!(adviser.figures().today().map(|today| today.blocks), Some(960));
+}
+
 /// A stretch in which clients only write has no ratio, whichever policy had its turn there.
 #[test]
 fn epochs_without_reads_have_no_ratios() {

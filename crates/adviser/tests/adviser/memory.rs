@@ -65,7 +65,8 @@ fn an_adviser_keeps_its_budget() {
     for (cache_mib, placement) in [(64, "access"), (1024, "access"), (64, "eviction"), (64, "auto")]
     {
         let cache_bytes = cache_mib << 20;
-        let options = Options { budget: budget(cache_bytes), ..Options::default() };
+        let budget = budget(cache_bytes);
+        let options = Options { budget, room: budget / 8, ..Options::default() };
         let blocks = (cache_bytes / 4096) as u32;
         let mut today = today("lru", blocks);
         today.placement = placement.parse().unwrap();
@@ -74,7 +75,7 @@ fn an_adviser_keeps_its_budget() {
             let mut adviser = Adviser::new(today.clone(), &options).unwrap();
             assert!(adviser.figures().bytes <= options.budget);
             let mut distinct = 0;
-            let stream = std::iter::repeat_with(|| {
+            let mut stream = std::iter::repeat_with(|| {
                 distinct += 1;
                 match distinct % 2 {
                     0 => skewed(&mut random, u64::from(blocks) * 6),
@@ -82,11 +83,15 @@ fn an_adviser_keeps_its_budget() {
                 }
             });
             // Enough for many exchanges of policies.
-            feed(&mut adviser, stream.take(blocks as usize * 20));
+            feed(&mut adviser, stream.by_ref().take(blocks as usize * 20));
+            // It grows by as much as there is room for, and once more is too much.
+            assert!(adviser.resize(blocks + blocks / 10, budget));
+            feed(&mut adviser, stream.take(blocks as usize * 10));
+            assert!(!adviser.resize(blocks + blocks / 4, budget));
             println!("{cache_mib} MiB {placement}: rate {:.4}", adviser.sample().rate());
         });
         // The events that the test feeds, a thousand at a time, are not the adviser's.
-        let most = options.budget + (64 << 10);
+        let most = budget + (64 << 10);
         assert!(memory.bytes_max <= most, "{} of {most} for {cache_mib} MiB", memory.bytes_max);
         // 2 % of the cache is not to be had for less than what the sizes and policies take.
         assert!(memory.bytes_max > options.budget / 6, "{} is hardly used", memory.bytes_max);

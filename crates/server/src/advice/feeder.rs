@@ -25,12 +25,17 @@ use crate::volume::store_use::StoreUse;
 /// Time between two rounds.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The part of an adviser's memory that stays free for a share that grows.
+const SHARE_MOVES: u64 = 8;
+
 /// Priority of the thread: the least.
 const NICE: i32 = 19;
 
 /// What the thread does for a volume.
 enum Work {
     Begin(Today, Options),
+    /// The cache has another size.
+    Resize(Box<Adviser>, Today, Options),
     Take(Box<Adviser>, Taken, Round),
 }
 
@@ -42,8 +47,16 @@ struct Round {
     adapting: Option<Adapting>,
 }
 
-/// What it did.
+/// What came of it.
 type Done = Result<(Box<Adviser>, Figures), NoAdvice>;
+
+/// What it did.
+enum Did {
+    Begin,
+    Resize,
+    /// The memory of the notes comes back.
+    Take(Taken),
+}
 
 /// Work or its result, with the volume.
 struct For<T>(Weak<Volume>, T);
@@ -66,9 +79,9 @@ pub(crate) async fn feed(exports: Weak<ExportTable>) {
             exports.all().iter().for_each(|entry| entry.volume().end_advice());
             return;
         }
-        for For(volume, (done, taken)) in from_thread.try_iter() {
+        for For(volume, (done, did)) in from_thread.try_iter() {
             if let Some(volume) = volume.upgrade() {
-                volume.take_advice(done, taken);
+                volume.take_advice(done, did);
             }
         }
         for entry in exports.all() {
@@ -84,16 +97,23 @@ pub(crate) async fn feed(exports: Weak<ExportTable>) {
 }
 
 /// The thread: works until the task has ended.
-fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, Option<Taken>)>>) {
+fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, Did)>>) {
     // Of this thread only: in Linux a priority belongs to a thread.
     if let Err(error) = setpriority_process(None, NICE) {
         tracing::debug!("the adviser has no low priority: {error}");
     }
     for For(volume, work) in work {
         let result = match work {
-            Work::Begin(today, options) => {
-                let adviser = Adviser::new(today, &options).map(Box::new);
-                (adviser.map(figures), None)
+            Work::Begin(today, options) => (begin(today, &options), Did::Begin),
+            Work::Resize(mut adviser, today, options) => {
+                match adviser.resize(today.blocks, options.budget) {
+                    true => (Ok(figures(adviser)), Did::Resize),
+                    false => {
+                        // First, so that there are never two.
+                        drop(adviser);
+                        (begin(today, &options), Did::Begin)
+                    }
+                }
             }
             Work::Take(mut adviser, mut taken, Round { miss_ratio, adapting }) => {
                 if let Some(adapting) = adapting {
@@ -107,7 +127,7 @@ fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, Option<Taken>)>>) {
                 }
                 adviser.end_round();
                 taken.events.clear();
-                (Ok(figures(adviser)), Some(taken))
+                (Ok(figures(adviser)), Did::Take(taken))
             }
         };
         if done.send(For(volume, result)).is_err() {
@@ -116,14 +136,25 @@ fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, Option<Taken>)>>) {
     }
 }
 
+fn begin(today: Today, options: &Options) -> Done {
+    Adviser::new(today, options).map(Box::new).map(figures)
+}
+
 fn figures(adviser: Box<Adviser>) -> (Box<Adviser>, Figures) {
     let figures = adviser.figures();
     (adviser, figures)
 }
 
-/// What an adviser depends on, as a text to compare.
-pub(super) fn key(config: &VolumeConfig) -> String {
-    format!("{}|{}|{}|{}", config.cache_blocks, config.policy, config.placement, config.adviser)
+/// What an adviser depends on, to compare. Only a change of the size leaves it of use.
+#[derive(Clone, PartialEq)]
+pub(super) struct Key {
+    blocks: u32,
+    rest: String,
+}
+
+pub(super) fn key(config: &VolumeConfig) -> Key {
+    let VolumeConfig { cache_blocks: blocks, policy, placement, adviser, .. } = config;
+    Key { blocks: *blocks, rest: format!("{policy}|{placement}|{adviser}") }
 }
 
 /// Why there is no advice for a volume as it is configured.
@@ -150,6 +181,14 @@ impl Volume {
             Stage::Away(..) => return None,
             Stage::Off(of, _) if *of == now => return None,
             Stage::Here(of, ..) if *of == now => {}
+            Stage::Here(of, ..) if of.rest == now.rest && refusal(&config).is_none() => {
+                let (today, options) = self.to_advise(&config);
+                let Stage::Here(_, adviser, _) = std::mem::replace(stage, Stage::Away(now, None))
+                else {
+                    return None;
+                };
+                return Some(Work::Resize(adviser, today, options));
+            }
             _ => {
                 self.advice.tap.close();
                 if let Some(why) = refusal(&config) {
@@ -157,7 +196,8 @@ impl Volume {
                     return None;
                 }
                 *stage = Stage::Away(now, None);
-                return Some(self.begin_advice(&config));
+                let (today, options) = self.to_advise(&config);
+                return Some(Work::Begin(today, options));
             }
         }
         let memory = std::mem::take(spare);
@@ -198,7 +238,8 @@ impl Volume {
         self.advice.lock().stage = Stage::Off(key(&self.now()), why);
     }
 
-    fn begin_advice(&self, config: &VolumeConfig) -> Work {
+    /// What there is to advise about.
+    fn to_advise(&self, config: &VolumeConfig) -> (Today, Options) {
         // One miniature stands for all shards.
         let whole = VolumeConfig { shards: 1, ..config.clone() };
         let placement: Placement = whole.shard_placement();
@@ -208,17 +249,19 @@ impl Volume {
             blocks: config.cache_blocks,
             mode: config.mode(),
         };
+        let budget = budget(config.cache_bytes());
         let options = Options {
-            budget: budget(config.cache_bytes()),
+            budget,
             reserved: NOTES_BYTES,
+            room: if config.is_share_auto { budget / SHARE_MOVES } else { 0 },
             seed: self.advice.tap.seed(),
             ..Options::default()
         };
-        Work::Begin(today, options)
+        (today, options)
     }
 
     /// Takes back what the thread worked with.
-    fn take_advice(&self, done: Done, taken: Option<Taken>) {
+    fn take_advice(&self, done: Done, did: Did) {
         let mut inner = self.advice.lock();
         let Inner { stage, spare, moments } = &mut *inner;
         let Stage::Away(of, before) = std::mem::replace(stage, Stage::New) else { return };
@@ -229,9 +272,10 @@ impl Volume {
                 return;
             }
         };
-        match taken {
-            Some(taken) => *spare = taken.events,
-            None => {
+        match did {
+            Did::Take(taken) => *spare = taken.events,
+            Did::Resize => {}
+            Did::Begin => {
                 *moments = Default::default();
                 *spare = Vec::with_capacity(NOTES);
                 self.advice.tap.open(adviser.sample(), Vec::with_capacity(NOTES));

@@ -22,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use undercroft_adviser::{Adviser, Event, Figures, Measured};
 
+use crate::advice::feeder::Key;
 use crate::advice::moments::Moments;
 use crate::advice::tap::Tap;
 
@@ -44,11 +45,11 @@ enum Stage {
     /// No adviser has been made yet.
     New,
     /// The adviser is at the thread; the configuration that it is for, and what it knew last.
-    Away(String, Option<Known>),
+    Away(Key, Option<Known>),
     /// The adviser waits for more notes.
-    Here(String, Box<Adviser>, Known),
+    Here(Key, Box<Adviser>, Known),
     /// There is no advice for this configuration, and why.
-    Off(String, String),
+    Off(Key, String),
 }
 
 /// What is known of a volume.
