@@ -1,20 +1,22 @@
-//! The adviser of one cache: takes what happens to the sampled blocks, drives all cells, ends
-//! epochs, and gives other policies a turn.
+//! The adviser of one cache: takes what happens to the sampled blocks, drives all cells, and ends
+//! epochs. `turns.rs` gives other policies a turn and changes the size; `known.rs` works out what
+//! is known.
+
+mod known;
+mod turns;
 
 use undercroft_cache::WriteMode;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Awareness, Spec, policies};
 
-use crate::GROUPS;
-use crate::cell::{Cell, Deed, SETTLING, Setting, Step};
+use crate::cell::{Cell, Deed, Setting, Step};
 use crate::change::{NEWEST, has_changed};
-use crate::control::{Known, OfSize, Sampled};
+use crate::control::{OfSize, Sampled};
 use crate::estimate::Estimate;
-use crate::figures::{Adapts, CellFigure, Figures, State};
 use crate::heard::{Adapting, Heard};
-use crate::plan::{COUNTS_BYTES, Plan, placements};
+use crate::plan::{Plan, placements};
 use crate::sample::{DEPTHS, Event, Kind, Sample};
-use crate::window::{EPOCHS, IN_TURNOVER, Place, Totals, Window};
+use crate::window::{IN_TURNOVER, Place, Totals};
 
 /// Events that each cell takes at a time: enough that a cell's memory is near when it is used
 /// again.
@@ -29,9 +31,6 @@ const OVERDUE: u32 = 2;
 
 /// Most events that do not count after others were skipped.
 const SETTLING_MAX: u64 = 8192;
-
-/// Epochs between two exchanges of policies: the new one's must be worth comparing.
-const TURN: u64 = SETTLING as u64 + 2 * EPOCHS as u64;
 
 /// The cache as it is configured.
 #[derive(Clone, Debug)]
@@ -197,45 +196,6 @@ impl Adviser {
             settling: 0,
             steps: Vec::with_capacity(TOGETHER),
         })
-    }
-
-    /// Continues with another size of the cache, in blocks, and with the same sample: the miniatures
-    /// keep their blocks, so that they need not be filled again. What was counted is forgotten.
-    /// Returns `false`, and changes nothing, if the sample would be too large or much too small for
-    /// `budget` bytes; make a new adviser then.
-    pub fn resize(&mut self, blocks: u32, budget: u64) -> bool {
-        let today = Today { blocks: blocks.max(1), ..self.today.clone() };
-        let rates = self.samples.map(|sample| sample.rate());
-        let placements = placements(&today.placement);
-        let plan = Plan { today: &today, policies: &self.policies, placements: &placements };
-        let (cells_bytes, reserved) = (plan.bytes(rates), self.bytes - self.cells_bytes);
-        let fits = (budget / 2..=budget).contains(&(cells_bytes + reserved));
-        if !fits && rates[0] < 1.0 || cells_bytes + reserved > budget {
-            return false;
-        }
-        let sizes: Vec<_> = (0..self.policies.len()).map(|at| plan.settings(at, rates)).collect();
-        let next = |cell: &Cell| {
-            let Setting { policy, placement, size, .. } = cell.setting;
-            sizes[policy].iter().find(|next| (next.placement, next.size) == (placement, size))
-        };
-        if !self.cells.iter().all(|cell| next(cell).is_some()) {
-            return false;
-        }
-        for cell in &mut self.cells {
-            if let Some(next) = next(cell) {
-                cell.resize(next, &self.policies[next.policy]);
-            }
-        }
-        (self.bytes, self.cells_bytes) = (cells_bytes + reserved, cells_bytes);
-        self.today = today;
-        self.find_today();
-        for counted in [&mut self.reads, &mut self.skipped, &mut self.references] {
-            *counted = Totals::default();
-        }
-        self.missed = Totals::default();
-        self.is_filling = !self.cells[self.at_today].is_full();
-        self.changed = None;
-        true
     }
 
     /// The blocks whose events it takes.
@@ -435,177 +395,6 @@ impl Adviser {
     /// The miss ratio of a cell in all epochs that it has.
     fn miss_ratio_of(&self, cell: &Cell) -> f64 {
         self.misses(cell, 0, cell.misses.epochs()).value
-    }
-
-    /// The cells of all policies with today's placement and size.
-    fn of_todays_size(&self) -> impl Iterator<Item = &Cell> {
-        self.cells.iter().filter(|cell| {
-            (cell.setting.placement, cell.setting.blocks) == (self.placement, self.today.blocks)
-        })
-    }
-
-    /// Replaces the least promising policy by the next one, if it is time.
-    fn take_turns(&mut self) {
-        let is_counted = |cell: &Cell| cell.misses.epochs() == EPOCHS;
-        let is_time = self.epochs >= self.turned + TURN && self.of_todays_size().all(is_counted);
-        if self.policies.len() <= self.turns || !is_time {
-            return;
-        }
-        let mut rows: Vec<_> = self
-            .of_todays_size()
-            .map(|cell| (cell.setting.policy, self.miss_ratio_of(cell)))
-            .collect();
-        rows.sort_by(|one, other| one.1.total_cmp(&other.1));
-        let is_kept = |policy: usize| policy == 0 || self.policies[policy].info().name == "lru";
-        // The best is the first.
-        let last = rows.iter().skip(1).rev().find(|(policy, _)| !is_kept(*policy));
-        let Some(&(last, _)) = last else { return };
-        self.turned = self.epochs;
-        let present = |policy: usize| rows.iter().any(|row| row.0 == policy);
-        let others = self.cells.iter().filter(|cell| cell.setting.policy != last);
-        let others = others.map(|cell| self.bytes_of(cell, cell.setting.policy)).sum::<u64>();
-        let fits = |next: usize| {
-            let its = self.cells.iter().filter(|cell| cell.setting.policy == last);
-            others + its.map(|cell| self.bytes_of(cell, next)).sum::<u64>() <= self.cells_bytes
-        };
-        let count = self.policies.len();
-        let mut waiting = (self.next..self.next + count).map(|next| next % count);
-        let Some(next) = waiting.find(|&next| !present(next) && fits(next)) else { return };
-        self.next = (next + 1) % count;
-        let (spec, seed) = (self.policies[next].clone(), self.seed);
-        self.cells.retain_mut(|cell| {
-            // A size in which the policy cannot be had goes until the adviser begins anew.
-            cell.setting.policy != last || cell.replace(next, &spec, seed).is_ok()
-        });
-        self.find_today();
-    }
-
-    /// Most bytes that a cell takes with a policy.
-    fn bytes_of(&self, cell: &Cell, policy: usize) -> u64 {
-        COUNTS_BYTES + cell.setting.bytes(&self.policies[policy])
-    }
-
-    /// What is known now.
-    pub fn figures(&self) -> Figures {
-        let kept = self.reads.epochs();
-        let reads = self.reads.sum(0, kept);
-        let since = |epoch: u64| self.epochs - epoch < u64::from(IN_TURNOVER);
-        let (state, why) = match (self.is_filling, self.changed) {
-            (true, _) => (State::Learning, Some(self.filled())),
-            (false, Some(epoch)) if since(epoch) => {
-                let why = format!(
-                    "the workload has changed; seen of it: {kept} of {IN_TURNOVER} quarters of a \
-                     turnover of the cache"
-                );
-                (State::Changed, Some(why))
-            }
-            (false, _) if (kept as u32) < IN_TURNOVER => {
-                let why = format!("seen: {kept} of {IN_TURNOVER} quarters of a turnover");
-                (State::Learning, Some(why))
-            }
-            (false, _) => (State::Ready, None),
-        };
-        let skipped = self.skipped.sum(0, kept) + self.skipped.now;
-        let all = (reads + self.reads.now + skipped).max(1);
-        let skipped_share = skipped as f64 / all as f64;
-        let today = &self.cells[self.at_today];
-        // A policy that has just begun has too few epochs, or none with reads.
-        let least = kept.min(IN_TURNOVER as usize).max(1);
-        let cells = self.cells.iter().filter(|cell| {
-            let epochs = cell.misses.epochs();
-            epochs >= least && self.reads.sum(0, epochs) > 0
-        });
-        let misses_hints = self.heard.as_ref().is_some_and(|heard| !heard.has_evictions());
-        let cells = cells
-            .filter(|cell| !misses_hints || cell.setting.placement == self.placement)
-            .map(|cell| self.figure(cell, today))
-            .collect();
-        Figures {
-            state,
-            why,
-            cells,
-            epochs: self.epochs,
-            kept,
-            reads,
-            references: self.references.sum(0, kept),
-            rate: self.sample().rate(),
-            skipped_share,
-            bytes: self.bytes,
-            misses_hints,
-            adapts: self.adapting.map(|now| Adapts {
-                name: self.today.placement.name(),
-                by_eviction: now.by_eviction,
-            }),
-        }
-    }
-
-    fn figure(&self, cell: &Cell, today: &Cell) -> CellFigure {
-        let epochs = cell.misses.epochs();
-        let (own, its) = (self.of_size(cell), self.of_size(today));
-        let of =
-            |windows: &[&Window], size| self.sampled(windows, size, epochs, cell.setting.depth);
-        let misses = of(&[&cell.misses], own);
-        let disk = of(&[&cell.misses, &cell.reloads], own);
-        let today_misses = of(&[&today.misses], its);
-        let gain = today_misses.minus(&misses);
-        let saved = of(&[&today.misses, &today.reloads], its).minus(&disk);
-        let (missed, reads) = (self.missed.sum(0, epochs), self.reads.sum(0, epochs));
-        let known = (missed.is_finite() && reads > 0)
-            .then(|| Known { sampled: today_misses, truth: missed / reads as f64 });
-        let estimate = |sampled: &Sampled| match &known {
-            Some(known) => sampled.corrected(known).estimate(),
-            None => sampled.estimate(),
-        };
-        let (misses, gain) = (estimate(&misses), estimate(&gain));
-        // Only what misses today can be gained.
-        let most = estimate(&today_misses).value.clamp(0.0, 1.0);
-        let Setting { policy, placement, blocks, .. } = cell.setting;
-        CellFigure {
-            policy: self.policies[policy].to_string(),
-            placement: placement.to_string(),
-            blocks,
-            is_today: std::ptr::eq(cell, today),
-            hits: Estimate { value: (1.0 - misses.value).clamp(0.0, 1.0), ..misses },
-            gain: Estimate { value: gain.value.clamp(most - 1.0, most), ..gain },
-            disk: estimate(&disk),
-            saved: estimate(&saved),
-            is_full: cell.is_full(),
-        }
-    }
-
-    /// What windows of a cell counted in the last epochs about the blocks of the sample `depth`.
-    fn sampled(&self, windows: &[&Window], size: OfSize, epochs: usize, depth: u8) -> Sampled {
-        let mut groups = [0; GROUPS];
-        for window in windows {
-            let sum = window.sum(0..epochs, depth);
-            groups.iter_mut().zip(sum).for_each(|(group, count)| *group += count);
-        }
-        let rate = self.samples[usize::from(depth)].rate();
-        Sampled::new(&groups, self.reads.sum(0, epochs), rate, size)
-    }
-
-    /// How the miss ratio of a cell depends on its size.
-    fn of_size(&self, cell: &Cell) -> OfSize {
-        let Setting { policy, placement, blocks, rate, .. } = cell.setting;
-        let others = self
-            .cells
-            .iter()
-            .filter(|other| (other.setting.policy, other.setting.placement) == (policy, placement));
-        let slope = |other: &Cell| {
-            let times = f64::from(other.setting.blocks) / f64::from(blocks);
-            // Sizes are doublings; the next ones show the curve here.
-            let is_next = (0.4..0.6).contains(&times) || (1.9..2.1).contains(&times);
-            let differ = || (self.miss_ratio_of(cell) - self.miss_ratio_of(other)).abs();
-            is_next.then(|| differ() / times.ln().abs())
-        };
-        OfSize { slope: others.filter_map(slope).fold(0.0, f64::max), blocks, rate }
-    }
-
-    /// How full today's miniature is, in words.
-    fn filled(&self) -> String {
-        let today = &self.cells[self.at_today];
-        let share = 100 * u64::from(today.len()) / u64::from(today.setting.miniature);
-        format!("the simulated cache of today's size is filled to {share} %")
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use undercroft_adviser::{Adapting, Adviser, Figures, NoAdvice, Options, Today, budget};
 use undercroft_cache::placement::Placement;
 
+use crate::advice::key::key;
 use crate::advice::page::passed_over;
 use crate::advice::tap::{NOTES, NOTES_BYTES, Taken};
 use crate::advice::{Inner, Known, Stage};
@@ -143,18 +144,6 @@ fn begin(today: Today, options: &Options) -> Done {
 fn figures(adviser: Box<Adviser>) -> (Box<Adviser>, Figures) {
     let figures = adviser.figures();
     (adviser, figures)
-}
-
-/// What an adviser depends on, to compare. Only a change of the size leaves it of use.
-#[derive(Clone, PartialEq)]
-pub(super) struct Key {
-    blocks: u32,
-    rest: String,
-}
-
-pub(super) fn key(config: &VolumeConfig) -> Key {
-    let VolumeConfig { cache_blocks: blocks, policy, placement, adviser, .. } = config;
-    Key { blocks: *blocks, rest: format!("{policy}|{placement}|{adviser}") }
 }
 
 /// Why there is no advice for a volume as it is configured.

@@ -4,6 +4,7 @@
 //! * `tap.rs`: where requests pass, the blocks of a small sample are noted.
 //! * `feeder.rs`: a task takes these notes, and one thread of low priority for all volumes runs the
 //!   miniature caches of `undercroft-adviser`. What it has no time for is left out, and counted.
+//! * `key.rs`: for which configuration an adviser is.
 //! * `moments.rs`: what the volume itself counted meanwhile.
 //! * `page.rs`: the JSON.
 //! * `ready.rs`: what the server itself acts on.
@@ -13,6 +14,7 @@
 //! Not here: the simulation, its errors and the sentences (`undercroft-adviser`).
 
 pub(crate) mod feeder;
+mod key;
 mod moments;
 pub(crate) mod page;
 pub(crate) mod ready;
@@ -22,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use undercroft_adviser::{Adviser, Event, Figures, Measured};
 
-use crate::advice::feeder::Key;
+use crate::advice::key::Key;
 use crate::advice::moments::Moments;
 use crate::advice::tap::Tap;
 

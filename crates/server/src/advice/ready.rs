@@ -4,7 +4,7 @@
 
 use undercroft_adviser::Curve;
 
-use crate::advice::feeder::key;
+use crate::advice::key::key;
 use crate::advice::{Inner, Stage};
 use crate::volume::Volume;
 
