@@ -133,11 +133,16 @@ def interrupted(work):
         at.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
+    # A shell that starts the tests in the background has them ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        work()
-        pytest.fail("it ended before it was interrupted")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+            pytest.fail("it ended before it was interrupted")
+    finally:
+        signal.signal(signal.SIGINT, before)
     thread.join()
     return time.monotonic() - at[0]
 
