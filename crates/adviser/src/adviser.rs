@@ -29,6 +29,10 @@ const REFERENCES: u64 = 4;
 /// An epoch that is so many times as long as it should be ends within a round.
 const OVERDUE: u32 = 2;
 
+/// Most predicted evictions that follow an event. At most one more waits with each read, so none
+/// waits for long, and no client can make the list of steps long.
+const FORESEEN_MAX: u32 = 2;
+
 /// Most events that do not count after others were skipped.
 const SETTLING_MAX: u64 = 8192;
 
@@ -316,7 +320,7 @@ impl Adviser {
             }
         };
         self.add(event.block, deed);
-        loop {
+        for _ in 0..FORESEEN_MAX {
             let heard = self.heard.as_mut();
             let foreseen = heard.and_then(|heard| heard.foreseen(self.adapting.as_ref()));
             let Some((block, deed)) = foreseen else { return };

@@ -1,10 +1,7 @@
 //! How large a sample may be: what miniature caches take of memory.
 
-use undercroft_cache::placement::{Eviction, Threshold};
+use undercroft_cache::placement::Eviction;
 use undercroft_cache::policy::Spec;
-
-use crate::adviser::Today;
-use crate::heard::Adapting;
 
 /// Least memory for the adviser of a volume, in bytes.
 const LEAST: u64 = 8 << 20;
@@ -21,20 +18,6 @@ const LEVEL_OF_EVICTION: u64 = 16 << 10;
 /// Bytes of a block that the staging area remembers, and of one whose accesses are counted.
 const STAGED: u64 = 112;
 const ACCESSES: u64 = 64;
-
-/// Blocks whose accesses are counted, as a multiple of the level's (`eviction.rs` of the levels).
-const COUNTED: u64 = 5;
-
-/// Bytes of a block whose delivery is remembered, so that evictions are judged; and of one that
-/// serves to predict evictions.
-const DELIVERY: u64 = 48;
-const FORESEEN: u64 = 64;
-
-/// Deliveries that a cache remembers at least, whatever its size; and as multiples of its blocks,
-/// to judge evictions and to predict them (`deliveries.rs` and `foresight.rs` of the levels).
-const DELIVERIES_MIN: u64 = 1 << 16;
-const DELIVERIES: u64 = 2;
-const PREDICTING: u64 = 4;
 
 /// The adviser's memory for a cache of so many bytes: 2 %, and at least 8 MiB.
 pub fn budget(cache_bytes: u64) -> u64 {
@@ -80,21 +63,10 @@ pub fn level_bytes(policy: &Spec, rules: Option<&Eviction>, blocks: u32) -> u64 
     let has_own = policy.to_string() != policy.info().name;
     let own = if has_own { usual.max(700) } else { usual };
     let rules = rules.map_or(0, |rules| {
-        let counts_accesses = !matches!(rules.threshold, Threshold::Accesses(0 | 1));
-        let counted = if counts_accesses { COUNTED * u64::from(blocks) } else { 0 };
+        let counted = u64::from(rules.counted(blocks));
         let staged = u64::from(rules.staging.most(blocks));
         LEVEL_OF_EVICTION + ACCESSES * counted + STAGED * staged
     });
     let level = if policy.info().name == "auto" { LEVEL_OF_AUTO } else { LEVEL };
     level + own * u64::from(blocks) + rules
-}
-
-/// Most bytes of what is known of clients, of a share `rate` of the blocks.
-pub(crate) fn heard_bytes(rate: f64, today: &Today) -> u64 {
-    let share = |times: u64| {
-        let whole = (times * u64::from(today.blocks)).max(DELIVERIES_MIN);
-        (whole as f64 * rate).ceil() as u64 + 1
-    };
-    let predicting = Adapting::first(&today.placement).map_or(0, |_| FORESEEN * share(PREDICTING));
-    DELIVERY * share(DELIVERIES) + predicting
 }

@@ -67,6 +67,14 @@ impl Heard {
         }
     }
 
+    /// Most bytes that this takes, for a share `rate` of the blocks.
+    pub(crate) fn bytes(rate: f64, today: &Today) -> u64 {
+        let predicts = Adapting::first(&today.placement).is_some();
+        let foresight = || Foresight::bytes_of_sample(rate, today.blocks);
+        let predicting = if predicts { foresight() } else { 0 };
+        Deliveries::bytes_of_sample(rate, today.blocks) + predicting
+    }
+
     /// Whether any client has told an eviction.
     pub(crate) fn has_evictions(&self) -> bool {
         self.has_evictions
@@ -100,8 +108,8 @@ impl Heard {
             foresight.evicted(event.block);
         }
         // A cache that places blocks at their access asks for contents only now and then.
-        let would_have = now.is_some_and(|now| now.is_by_access() && self.is_auto)
-            && self.contents.takes(now.map_or(0.0, |now| now.contents));
+        let asks_rarely = now.filter(|now| self.is_auto && now.is_by_access());
+        let would_have = self.contents.takes(asks_rarely.map_or(0.0, |now| now.contents));
         let reload_cost = self.reload_cost(now);
         Some(Deed::Evicted(Offer { has_contents: has_contents || would_have, reload_cost }))
     }

@@ -5,9 +5,8 @@ use undercroft_cache::placement::{Eviction, OnHit, Placement, WayDown};
 use undercroft_cache::policy::Spec;
 
 use crate::adviser::Today;
-use crate::budget::heard_bytes;
 use crate::cell::Setting;
-use crate::heard::Adapting;
+use crate::heard::{Adapting, Heard};
 use crate::sample::{DEPTHS, Rates};
 
 /// The sizes that are compared: numerator and denominator of today's.
@@ -92,7 +91,7 @@ impl Plan<'_> {
         let (begin, wait) = each.split_at(self.at_once() - 1);
         let heard = match self.placements.len() {
             1 => 0,
-            _ => heard_bytes(rates[0], self.today),
+            _ => Heard::bytes(rates[0], self.today),
         };
         heard + begin.iter().sum::<u64>() + wait.iter().max().copied().unwrap_or(0)
     }

@@ -161,9 +161,7 @@ impl Deliveries {
     /// For a cache of `capacity` blocks, of which this sees a share `rate`, from 0 to 1. `seed`:
     /// see [`new`](Self::new).
     pub fn of_sample(rate: f64, capacity: u32, seed: u64) -> Self {
-        let blocks = capacity.saturating_mul(2).max(LEAST_REMEMBERED);
-        let blocks = (f64::from(blocks) * rate).ceil() as usize;
-        let sets = blocks.div_ceil(WAYS).next_power_of_two();
+        let sets = Self::sets_of(rate, capacity);
         Self {
             sets: vec![Set::default(); sets],
             // All zero, so that memory is committed only when used.
@@ -173,6 +171,18 @@ impl Deliveries {
             hasher: FixedState::with_seed(seed),
             near: Vec::new(),
         }
+    }
+
+    /// The bytes that [`of_sample`](Self::of_sample) takes.
+    pub fn bytes_of_sample(rate: f64, capacity: u32) -> u64 {
+        let set = size_of::<Set>() + size_of::<[u64; WAYS]>();
+        (Self::sets_of(rate, capacity) * set) as u64
+    }
+
+    fn sets_of(rate: f64, capacity: u32) -> usize {
+        let blocks = capacity.saturating_mul(2).max(LEAST_REMEMBERED);
+        let blocks = (f64::from(blocks) * rate).ceil() as usize;
+        blocks.div_ceil(WAYS).next_power_of_two()
     }
 
     /// Makes it keep digests too: 8 bytes more for each block.

@@ -114,10 +114,6 @@ pub(super) struct EvictionPlacement {
     placed: PlacementCounts,
 }
 
-/// Blocks whose accesses are remembered, as a multiple of the capacity: the residents, and four
-/// times as many others, as ghost lists have.
-const REMEMBERED: u32 = 5;
-
 impl EvictionPlacement {
     /// For a level of `capacity` blocks with the policy `spec`. `seed` makes the indexes
     /// unpredictable for clients that choose the block numbers; it changes nothing else.
@@ -133,13 +129,11 @@ impl EvictionPlacement {
     ) -> Result<Self, PlacementError> {
         let is_adaptive = rules.on_hit == OnHit::Adaptive;
         let adaptive = || Adaptive::new(spec, capacity, rules.is_auto, seed);
-        let counts_accesses =
-            !matches!(rules.threshold, Threshold::Accesses(0 | 1)) && rules.down == WayDown::Reload;
-        let remembered = capacity.saturating_mul(REMEMBERED);
+        let counted = rules.counted(capacity);
         Ok(Self {
             rules,
             mode,
-            accesses: counts_accesses.then(|| BoundedLruMap::new(remembered, seed)),
+            accesses: (counted > 0).then(|| BoundedLruMap::new(counted, seed)),
             staging: StagingArea::new(rules.staging, capacity, seed),
             adaptive: is_adaptive.then(adaptive).transpose()?,
             placed: PlacementCounts::default(),

@@ -36,6 +36,9 @@ const REMEMBERED: u32 = 4;
 /// Fewest blocks remembered, since clients may be larger than the cache.
 const LEAST_REMEMBERED: u32 = 1 << 16;
 
+/// Most bytes of a block that is remembered, in a map that has taken its memory at once.
+const DELIVERED_BYTES: u64 = 48;
+
 /// The prediction, from what happens to one cache, or to a sample of its blocks.
 pub struct Foresight {
     delivered: BoundedLruMap<Delivered>,
@@ -85,6 +88,14 @@ impl Foresight {
             review: share(REVIEW).max(REVIEW_MIN),
             ..whole
         }
+    }
+
+    /// Most bytes that [`of_sample`](Self::of_sample) takes.
+    pub fn bytes_of_sample(rate: f64, capacity: u32) -> u64 {
+        let whole = Self::new(capacity, 0);
+        let share = |count: u64| (count as f64 * rate).ceil() as u64 + 1;
+        DELIVERED_BYTES * share(whole.delivered.max().into())
+            + size_of::<(u64, u64)>() as u64 * share(whole.max_waiting as u64)
     }
 
     /// Notes that the client reads a block.

@@ -79,6 +79,20 @@ pub enum Staging {
     Auto,
 }
 
+/// Blocks whose accesses are counted, as a multiple of the capacity: the residents, and four times
+/// as many others, as ghost lists have.
+const COUNTED: u32 = 5;
+
+impl Eviction {
+    /// Most blocks whose accesses a cache of `capacity` blocks counts for the threshold; 0 if it
+    /// needs no counts.
+    pub fn counted(&self, capacity: u32) -> u32 {
+        let needs = !matches!(self.threshold, Threshold::Accesses(0 | 1));
+        let counts = needs && self.down == WayDown::Reload;
+        if counts { capacity.saturating_mul(COUNTED) } else { 0 }
+    }
+}
+
 impl Staging {
     /// The largest size of the staging area of a cache of `capacity` blocks.
     pub fn most(self, capacity: u32) -> u32 {

@@ -27,7 +27,7 @@ use crate::volume::store_use::StoreUse;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The part of an adviser's memory that stays free for a share that grows.
-const SHARE_MOVES: u64 = 8;
+const GROWTH: u64 = 8;
 
 /// Priority of the thread: the least.
 const NICE: i32 = 19;
@@ -242,7 +242,7 @@ impl Volume {
         let options = Options {
             budget,
             reserved: NOTES_BYTES,
-            room: if config.is_share_auto { budget / SHARE_MOVES } else { 0 },
+            room: if config.is_share_auto { budget / GROWTH } else { 0 },
             seed: self.advice.tap.seed(),
             ..Options::default()
         };
