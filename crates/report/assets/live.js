@@ -7,6 +7,13 @@
   const byId = id => document.getElementById(id);
   const MINUTE_S = 60, QUIET_MS = 25000, RETRY_MS = [1000, 2000, 5000, 10000], ADVICE_MS = 10000;
 
+  // ---- The numbers ----
+  // Names as in the JSON of a volume: the hits of blocks that clients had evicted, by how these came here, and the evictions that clients told.
+  const HANDED_OVER = ["cooperation.demoted_hits"], RELOADED = ["cooperation.reloaded_hits"], STAGED = ["cooperation.staged_hits", "cooperation.restaged_hits"];
+  const EVICTED_HITS = [...HANDED_OVER, ...RELOADED, ...STAGED];
+  const TOLD = ["cooperation.hints", "aware.hints"], TOO_LATE = ["cooperation.late_hints", "cooperation.stale_hints", "aware.late_hints", "aware.stale_hints"];
+  const sumOf = (names, number) => names.reduce((sum, name) => sum + number(name), 0);
+
   // ---- What the server said ----
   let fields = {}, keepsS = 600, samples = [], state = null, before = null, advised = null;
   let chosen = null, isPaused = false, heardAt = 0, token = null, isDue = false;
@@ -76,7 +83,7 @@
       const hits = Object.values(state.volumes).reduce((sum, volume) => sum + (volume.read_hits || 0), 0);
       return { text: "Nothing was read in the last minute" + (reads ? "; since the start the cache served " + percent(hits / reads) + " of the blocks read." : ", nor since the start.") };
     }
-    const told = sums.demoted_hits + sums.reloaded_hits + sums.staged_hits;
+    const told = sumOf(EVICTED_HITS, field => sums[field]);
     const more = told ? " " + (100 * told / sums.reads).toFixed(1) + " points of it are blocks that clients had evicted." : "";
     return { text: "The cache served " + percent(sums.read_hits / sums.reads) + " of the blocks read in the last minute, at " + short.flow(sums.rate("read_bytes")) + "." + more };
   }
@@ -90,7 +97,7 @@
     if (age > 60) found.push("The oldest change waits for its store since " + duration(age) + ".");
     const isBad = found.length > 0;
     if (dirty) found.push(short.bytes(dirty) + " of changes wait to be written out" + (age ? ", the oldest for " + duration(age) : "") + ".");
-    if (sums.now("reloads_waiting")) found.push(plural(sums.now("reloads_waiting"), "evicted block waits", "evicted blocks wait") + " to be read back.");
+    if (sums.now("cooperation.reloads_waiting")) found.push(plural(sums.now("cooperation.reloads_waiting"), "evicted block waits", "evicted blocks wait") + " to be read back.");
     const [half, most] = [sums.time("read_miss_p50_us"), sums.time("read_miss_p99_us")];
     if (most != null) found.push("Reads that miss take " + short.us(half) + " in the median, " + short.us(most) + " at 99 %.");
     return { kind: isBad ? "warn" : "", text: found.length ? found.join(" ") : "Nothing waits." };
@@ -175,8 +182,7 @@
 
   function volumeRow(name) {
     const sums = lately(name, MINUTE_S), about = name === null ? null : state.volumes[name] || {};
-    const down = sums.now("stores_down");
-    const store = about ? (about.away ? "away" : about.trouble ? "fails" : "up") : down ? down + " down" : "up";
+    const store = about ? (about.away ? "away" : about.trouble ? "fails" : "up") : state.troubled ? state.troubled + " down" : "up";
     const choose = () => { chosen = name; show(); };
     return {
       key: name === null ? "all" : "volume " + name,
@@ -241,7 +247,8 @@
   const value = field => row => row[fields[field]];
   const perSecond = field => row => row[fields[field]] / row.s;
   const ofReads = amount => row => row[fields.reads] ? Math.max(0, amount(row)) / row[fields.reads] : null;
-  const told = row => row[fields.demoted_hits] + row[fields.reloaded_hits] + row[fields.staged_hits];
+  const several = names => row => sumOf(names, name => row[fields[name]]);
+  const told = several(EVICTED_HITS);
   const plots = [];
   function draw() {
     if (!plots.length) {
@@ -250,8 +257,8 @@
         unit: "share", stacked: true, series: [
           { name: "cache", hue: 0, of: ofReads(row => row[fields.read_hits] - row[fields.joined_reads] - told(row)) },
           { name: "waited for", hue: 5, of: ofReads(row => Math.min(row[fields.joined_reads], row[fields.read_hits] - told(row))) },
-          { name: "handed over", hue: 2, of: ofReads(value("demoted_hits")) }, { name: "reloaded", hue: 3, of: ofReads(value("reloaded_hits")) },
-          { name: "staged", hue: 4, of: ofReads(value("staged_hits")) }, { name: "miss", hue: null, of: ofReads(row => row[fields.reads] - row[fields.read_hits]) },
+          { name: "handed over", hue: 2, of: ofReads(several(HANDED_OVER)) }, { name: "reloaded", hue: 3, of: ofReads(several(RELOADED)) },
+          { name: "staged", hue: 4, of: ofReads(several(STAGED)) }, { name: "miss", hue: null, of: ofReads(row => row[fields.reads] - row[fields.read_hits]) },
         ] });
       add({ title: "Response times", note: "From a request's arrival to its answer; a logarithmic scale.", unit: "us", log: true, series: [
         { name: "hit, 99 %", hue: 0, of: value("read_hit_p99_us") }, { name: "miss, median", hue: 3, of: value("read_miss_p50_us") }, { name: "miss, 99 %", hue: 1, of: value("read_miss_p99_us") },
@@ -261,9 +268,9 @@
         { name: "stores read", hue: 3, of: perSecond("store_read_bytes") }, { name: "stores write", hue: 4, of: perSecond("store_written_bytes") } ] });
       add({ title: "Requests", note: "A second.", unit: "rate", series: [
         { name: "reads", hue: 0, of: perSecond("read_requests") }, { name: "writes", hue: 2, of: perSecond("write_requests") }, { name: "flushes", hue: 4, of: perSecond("flush_requests") },
-        { name: "evictions told", hue: 3, of: perSecond("told_evictions") }, { name: "of them too late", hue: 1, of: perSecond("useless_evictions") } ] });
+        { name: "evictions told", hue: 3, of: row => several(TOLD)(row) / row.s }, { name: "of them too late", hue: 1, of: row => several(TOO_LATE)(row) / row.s } ] });
       add({ title: "What waits", note: "Blocks with an operation in progress, blocks to be read back, blocks that wait for memory.", unit: "count", series: [
-        { name: "in progress", hue: 0, fill: true, of: value("in_progress") }, { name: "to be read back", hue: 3, of: value("reloads_waiting") }, { name: "wait for memory", hue: 1, of: value("starved") } ] });
+        { name: "in progress", hue: 0, fill: true, of: value("in_progress") }, { name: "to be read back", hue: 3, of: value("cooperation.reloads_waiting") }, { name: "wait for memory", hue: 1, of: value("starved") } ] });
       add({ title: "Write-back", note: "", unit: "bytes", series: [{ name: "dirty", hue: 3, fill: true, of: value("dirty_bytes") }] });
     }
     const of = sample => chosen === null ? sample.all : sample.by[chosen];

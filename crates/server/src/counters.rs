@@ -1,12 +1,18 @@
-//! The counters of a volume. The names that scripts rely on are those of the simulator.
+//! The table of counters: each number of a volume once, with its unit, its names and its help. The
+//! JSON of `/stats`, `/metrics`, the tables of `undercroft stats`, the live page and the tables of
+//! the documents come from it. The names that scripts rely on are those of the simulator.
 //!
 //! Counters of blocks are in the shards, under the lock that a reference holds anyway. Latencies
 //! and counters without relation to a shard are atomics.
+
+mod row;
 
 use serde::Serialize;
 use undercroft_cache::{ClientCounts, Counts};
 use undercroft_nbd::{COMMANDS, CommandKind};
 
+pub use self::row::{Counter, Group, Kind, Page, Unit};
+use self::row::{counter, counters, gauge, largest};
 use crate::histogram::Histogram;
 
 /// Where the blocks of a request came from. The slowest block determines it.
@@ -53,203 +59,336 @@ pub(crate) struct ShardCounters {
     pub(crate) write_failures: u64,
 }
 
-macro_rules! named_stats {
-    ($(#[doc = $about:literal])* $stats:ident {
-        $($(#[doc = $doc:literal])* $kind:ident $name:ident;)*
-    }) => {
-        $(#[doc = $about])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-        pub struct $stats {
-            $($(#[doc = $doc])* pub $name: u64,)*
-        }
+counters! {
+    /// The counters of a volume. All count since its start, except those of the present state.
+    Stats {
+    /// Blocks that clients read.
+    reads: counter(Unit::Blocks, "read_blocks").stats("reads").page(Page::PlainAndBytes);
+    /// Blocks that clients read and that were resident, or were being fetched already.
+    read_hits: counter(Unit::Blocks, "read_hit_blocks").stats("read hits").page(Page::Plain);
+    /// Blocks that clients wrote; a request counts each block that it touches once.
+    writes: counter(Unit::Blocks, "written_blocks").stats("writes").page(Page::PlainAndBytes);
+    /// Blocks that clients wrote and that were resident.
+    write_hits: counter(Unit::Blocks, "write_hit_blocks").stats("write hits");
+    /// Blocks that clients read and that were not referenced since the start, nor known from the
+    /// saved state; 0 where that is not known.
+    cold_reads: counter(Unit::Blocks, "cold_read_blocks");
+    /// Blocks read or written past the cache, because they continue a sequential stream and were
+    /// not resident.
+    streamed: counter(Unit::Blocks, "streamed_blocks").stats("streamed");
+    /// Blocks that replacement removed from the cache.
+    evictions: counter(Unit::Blocks, "evicted_blocks").stats("evictions");
+    /// Read hits that had to wait: the block was being fetched for another request, being written,
+    /// or not loaded again since a warm restart.
+    joined_reads: counter(Unit::Blocks, "joined_read_blocks").page(Page::Plain);
+    /// Blocks read or written without a place in the cache because no frame was free: clients that
+    /// do not read their replies hold all frames.
+    served_around: counter(Unit::Blocks, "served_around_blocks");
+    /// Blocks fetched for CACHE requests or by a warm restart.
+    prefetched: counter(Unit::Blocks, "prefetched_blocks");
+    /// Blocks fetched ahead of a sequential reader.
+    read_ahead: counter(Unit::Blocks, "read_ahead_blocks");
+    /// Blocks read from the store, for any reason.
+    store_reads: counter(Unit::Blocks, "store_read_blocks").page(Page::Bytes);
+    /// Blocks written to the store, whole or in part, for any reason.
+    store_writes: counter(Unit::Blocks, "store_written_blocks").page(Page::Bytes);
+    /// Dirty blocks written to the store after the client's write was answered.
+    written_back: counter(Unit::Blocks, "written_back_blocks");
+    /// Blocks whose write was answered when the store had it, although the volume writes back,
+    /// because dirty-max-percent or dirty-max-age-s was reached.
+    bounded_writes: counter(Unit::Blocks, "bounded_write_blocks").page(Page::Plain);
+    /// Blocks whose read from the store failed.
+    read_failures: counter(Unit::Blocks, "failed_read_blocks");
+    /// Blocks whose write to the store failed; dirty blocks are tried again.
+    write_failures: counter(Unit::Blocks, "failed_write_blocks");
+    /// Flushes that failed at the store, or because a change before them was refused or lost: what
+    /// was answered before may not be durable.
+    flush_failures: counter(Unit::Of("flushes"), "failed_flushes");
+    /// Requests that were recorded.
+    recorded: counter(Unit::Of("requests"), "recorded_requests");
+    /// Requests that were left out of the recording, for want of time or after an error.
+    unrecorded: counter(Unit::Of("requests"), "unrecorded_requests");
+    /// Blocks resident in the cache now.
+    resident: gauge(Unit::Blocks, "resident_blocks").stats("resident").page(Page::Bytes);
+    /// Blocks that the cache has room for now.
+    capacity_blocks: gauge(Unit::Blocks, "capacity_blocks").page(Page::Bytes);
+    /// Blocks of the cache's share, which the configuration gives and share=auto moves: more than
+    /// its capacity while it lends room to other volumes, and fewer while it borrows.
+    share_blocks: gauge(Unit::Blocks, "share_blocks");
+    /// Blocks resident now whose data have not been loaded again since a warm restart.
+    unloaded: gauge(Unit::Blocks, "unloaded_blocks");
+    /// Blocks with an operation in progress now, or a change that is being written out.
+    in_progress: gauge(Unit::Blocks, "in_progress_blocks").page(Page::Plain);
+    /// Blocks whose operation waits for a free frame now.
+    starved: gauge(Unit::Blocks, "starved_blocks").page(Page::Plain);
+    /// Blocks with a change that the store does not have yet.
+    dirty: gauge(Unit::Blocks, "dirty_blocks").stats("dirty").page(Page::Bytes);
+    /// Seconds since the oldest change that the store does not have; 0 if it has all. Of several
+    /// volumes, the largest.
+    dirty_age_s: largest(Unit::Seconds, "dirty_age_seconds").page(Page::Plain);
+    /// Requests of clients answered with EIO because the store did not answer within
+    /// store-timeout-s.
+    store_timeouts: counter(Unit::Of("requests"), "timed_out_requests");
+    /// Requests to the store that failed, of any kind; those for its size and its status count too.
+    store_failures: counter(Unit::Of("requests"), "failed_store_requests")
+        .stats("failures").page(Page::Plain);
+    /// 1 while the store answers all kinds of requests, otherwise 0; of several volumes, how many
+    /// have 1.
+    store_up: gauge(Unit::YesOrNo, "store_up");
 
-        impl $stats {
-            /// Name, meaning, whether it only grows, and value of each number.
-            pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, bool, u64)> {
-                [$((stringify!($name), concat!($($doc),*), stringify!($kind) == "counter",
-                    self.$name)),*].into_iter()
-            }
-
-            /// Adds the numbers of another shard or volume.
-            pub fn sum(&mut self, other: &Self) {
-                $(self.$name += other.$name;)*
-            }
-        }
-    };
-}
-
-named_stats! {
-    /// What a volume counts that tells the server below what leaves its cache, in blocks where not
-    /// said otherwise.
-    TellStats {
-    /// Messages sent to the server below, in messages.
-    counter messages;
-    /// Those that it refused, or that were lost with the connection, in messages.
-    counter messages_refused;
-    /// Blocks that it was told have left.
-    counter evictions;
-    /// Those of them that were sent with it.
-    counter handed_over;
-    /// Blocks that it was never told of since too many waited.
-    counter lost;
-    /// Blocks that it was not told of since it took no hints.
-    counter unheard;
-    /// Servers below that take hints now.
-    gauge listening;
+    [
+    /// Counters of cooperation, unless placement is access-based.
+    "cooperation_" cooperation: CooperationStats;
+    /// Counters of content awareness, if the policy or a client uses it.
+    "content_" aware: AwareStats;
+    /// Counters of the reports to the server below, if it is told what leaves.
+    "tells_" tells: TellStats;
+    /// Counters of the level, if the volume is one level of a movement scheme.
+    "movement_" movement: MovementStats;
+    /// Counters of the link to the level below, if the server below runs it.
+    "lower_" lower: LowerStats;
+    ]
     }
 }
 
-named_stats! {
-    /// What a volume with eviction-based or global placement counts, in blocks where not said
-    /// otherwise.
+counters! {
+    /// What a volume with eviction-based or global placement counts.
     CooperationStats {
-    /// Mailbox messages that were understood, in messages.
-    counter hint_messages;
-    /// Bytes of these.
-    counter hint_bytes;
-    /// Messages that were refused, in messages.
-    counter hint_messages_refused;
-    /// Evictions told by clients, all of them.
-    counter hints;
-    /// Those known too late to be of use.
-    counter late_hints;
-    /// Those of blocks that were read again after the eviction.
-    counter stale_hints;
-    /// Those of blocks that another client holds.
-    counter held_by_others;
-    /// Hints for which there is no use here, or beyond the limit of a message.
-    counter ignored_hints;
-    /// Evictions that became known in time, told or emulated.
-    counter known_evictions;
-    /// Evictions that were foreseen.
-    counter foreseen_evictions;
-    /// Evicted blocks that were resident.
-    counter already_resident;
-    /// Blocks placed by being read back.
-    counter reloads;
-    /// Blocks placed that a client sent.
-    counter demotions_in;
-    /// Blocks placed from the staging area.
-    counter staged;
-    /// Reads served from the staging area.
-    counter staged_hits;
-    /// Read hits of blocks that a client had sent.
-    counter demoted_hits;
-    /// Read hits of blocks that had been read back.
-    counter reloaded_hits;
+    /// Messages of clients with hints that were understood.
+    hint_messages: counter(Unit::Of("messages"), "hint_messages");
+    /// Bytes of the messages of clients with hints that were understood.
+    hint_bytes: counter(Unit::Bytes, "hint_bytes");
+    /// Messages of clients with hints that were damaged, or refused for another reason.
+    hint_messages_refused: counter(Unit::Of("messages"), "refused_hint_messages");
+    /// Evictions that clients told.
+    hints: counter(Unit::Blocks, "told_eviction_blocks").page(Page::Plain);
+    /// Evictions that clients told too late to be of use.
+    late_hints: counter(Unit::Blocks, "late_eviction_blocks").stats("late").page(Page::Plain);
+    /// Evictions that clients told of blocks that they had read again since.
+    stale_hints: counter(Unit::Blocks, "stale_eviction_blocks").stats("stale").page(Page::Plain);
+    /// Evictions that clients told of blocks that another client holds.
+    held_by_others: counter(Unit::Blocks, "held_by_others_blocks");
+    /// Hints that the server cannot use, that lie beyond the volume's end, or that exceed the limit
+    /// of a message.
+    ignored_hints: counter(Unit::Blocks, "ignored_hint_blocks");
+    /// Evictions by clients that became known in time, told or emulated.
+    known_evictions: counter(Unit::Blocks, "known_eviction_blocks").stats("evictions told");
+    /// Evictions by clients that were only predicted.
+    foreseen_evictions: counter(Unit::Blocks, "foreseen_eviction_blocks");
+    /// Blocks that a client evicted while they were resident here.
+    already_resident: counter(Unit::Blocks, "already_resident_blocks");
+    /// Blocks that a client evicted and that were placed by reading them from the store again.
+    reloads: counter(Unit::Blocks, "reloaded_blocks").stats("reloads");
+    /// Blocks that were placed with the data that a client sent.
+    demotions_in: counter(Unit::Blocks, "demoted_blocks").stats("demoted");
+    /// Blocks that were placed from the staging area.
+    staged: counter(Unit::Blocks, "staged_blocks").stats("staged");
+    /// Blocks that clients read from the staging area.
+    staged_hits: counter(Unit::Blocks, "staged_hit_blocks").stats("staged hits").page(Page::Plain);
+    /// Read hits of blocks that had been placed with the data that a client sent.
+    demoted_hits: counter(Unit::Blocks, "demoted_hit_blocks").page(Page::Plain);
+    /// Read hits of blocks that had been placed by a reload.
+    reloaded_hits: counter(Unit::Blocks, "reloaded_hit_blocks").page(Page::Plain);
     /// Read hits of blocks that had been placed from the staging area.
-    counter restaged_hits;
-    /// Evicted blocks that were not worth a reload.
-    counter skipped;
-    /// Demotions whose data the client must have had as the store has it.
-    counter demotions_accepted;
-    /// Demotions whose data was dropped, for one of the following reasons.
-    counter demotions_refused;
-    /// Of those: what the volume holds of the block was not known.
-    counter demotions_refused_unknown;
-    /// Of those: the volume held other data.
-    counter demotions_refused_changed;
-    /// Of those: an operation, a reload or a range of the block was in progress.
-    counter demotions_refused_busy;
-    /// Of those: the data was shorter or longer than the block.
-    counter demotions_refused_malformed;
-    /// Of those: the sender may not write the volume.
-    counter demotions_refused_forbidden;
-    /// Refused demotions that were remembered, to be placed when a write brings their data.
-    counter demotions_awaited;
-    /// Of those: blocks that were placed with the data of that write.
-    counter demotions_written;
+    restaged_hits: counter(Unit::Blocks, "restaged_hit_blocks").page(Page::Plain);
+    /// Blocks that a client evicted and that were not worth a reload.
+    skipped: counter(Unit::Blocks, "skipped_blocks");
+    /// Blocks whose data a client sent and that were accepted: they are what the store has.
+    demotions_accepted: counter(Unit::Blocks, "accepted_demotion_blocks");
+    /// Blocks whose data a client sent and that were refused, for any reason.
+    demotions_refused: counter(Unit::Blocks, "refused_demotion_blocks").stats("refused");
+    /// Blocks whose data a client sent and that were refused because the volume's data was not
+    /// known.
+    demotions_refused_unknown: counter(Unit::Blocks, "refused_demotion_unknown_blocks");
+    /// Blocks whose data a client sent and that were refused because the volume has other data.
+    demotions_refused_changed: counter(Unit::Blocks, "refused_demotion_changed_blocks");
+    /// Blocks whose data a client sent and that were refused because an operation, a reload or a
+    /// range of the block was in progress.
+    demotions_refused_busy: counter(Unit::Blocks, "refused_demotion_busy_blocks");
+    /// Blocks whose data a client sent and that were refused because the data was shorter or longer
+    /// than the block.
+    demotions_refused_malformed: counter(Unit::Blocks, "refused_demotion_malformed_blocks");
+    /// Blocks whose data a client sent and that were refused because the client may not write the
+    /// volume.
+    demotions_refused_forbidden: counter(Unit::Blocks, "refused_demotion_forbidden_blocks");
+    /// Blocks whose data a client sent before the write that brings them, and that were remembered
+    /// for that write.
+    demotions_awaited: counter(Unit::Blocks, "awaited_demotion_blocks");
+    /// Blocks that were placed with the data of the write for which they had been remembered.
+    demotions_written: counter(Unit::Blocks, "written_demotion_blocks").stats("with write");
     /// Blocks that are remembered now for a write to come.
-    gauge demotions_awaiting;
-    /// Blocks that clients said to want soon.
-    counter promoted;
-    /// Blocks that clients said to keep.
-    counter held;
+    demotions_awaiting: gauge(Unit::Blocks, "awaiting_demotion_blocks");
+    /// Blocks that clients said to want soon (PROMOTE).
+    promoted: counter(Unit::Blocks, "promoted_blocks");
+    /// Blocks that clients said to keep (HOLD).
+    held: counter(Unit::Blocks, "held_blocks");
     /// Blocks that entered the queue of reloads.
-    counter reloads_queued;
-    /// Blocks that were in it already.
-    counter reloads_duplicate;
-    /// Left the queue since a client asked for them.
-    counter reloads_demanded;
-    /// Dropped since they were written, or changed in any way while they were being read.
-    counter reloads_written;
-    /// Dropped since they were trimmed or zeroed.
-    counter reloads_discarded;
-    /// Dropped since the queue was full.
-    counter reloads_overflowed;
-    /// Dropped since they were resident when their turn came.
-    counter reloads_resident;
-    /// Dropped since something was going on with them when their turn came.
-    counter reloads_busy;
-    /// Dropped since no frame was free.
-    counter reloads_without_frame;
+    reloads_queued: counter(Unit::Blocks, "reload_queued_blocks");
+    /// Blocks whose reload was requested while they were in the queue of reloads already.
+    reloads_duplicate: counter(Unit::Blocks, "reload_duplicate_blocks");
+    /// Blocks that left the queue of reloads because a client asked for them.
+    reloads_demanded: counter(Unit::Blocks, "reload_demanded_blocks");
+    /// Reloads that were dropped because the block was written, or changed in any way while it was
+    /// being read.
+    reloads_written: counter(Unit::Blocks, "reload_written_blocks");
+    /// Reloads that were dropped because the block was trimmed or zeroed.
+    reloads_discarded: counter(Unit::Blocks, "reload_discarded_blocks");
+    /// Reloads that were dropped because the queue was full.
+    reloads_overflowed: counter(Unit::Blocks, "reload_overflowed_blocks");
+    /// Reloads that were dropped because the block was resident when its turn came.
+    reloads_resident: counter(Unit::Blocks, "reload_resident_blocks");
+    /// Reloads that were dropped because an operation on the block was in progress when its turn
+    /// came.
+    reloads_busy: counter(Unit::Blocks, "reload_busy_blocks");
+    /// Reloads that were dropped because no frame was free.
+    reloads_without_frame: counter(Unit::Blocks, "reload_without_frame_blocks");
     /// Reloads that the store failed.
-    counter reloads_failed;
+    reloads_failed: counter(Unit::Blocks, "reload_failed_blocks");
     /// Reloads under way that a read took over.
-    counter reloads_joined;
+    reloads_joined: counter(Unit::Blocks, "reload_joined_blocks");
     /// Blocks that wait for their reload now.
-    gauge reloads_waiting;
-    /// Requests that were served as if placement were access-based, for want of an emulation that
-    /// is good enough.
-    counter estimate_fallbacks;
+    reloads_waiting: gauge(Unit::Blocks, "reload_waiting_blocks").page(Page::Plain);
+    /// Requests that were served as if placement were access-based, because the emulation of
+    /// clients was not good enough.
+    estimate_fallbacks: counter(Unit::Of("requests"), "estimate_fallback_requests");
     /// Blocks that the emulated clients are believed to hold now.
-    gauge estimated_client_blocks;
-    /// Blocks that may be staged now.
-    gauge staging_blocks;
-    /// Shards that place blocks at their eviction now; the others place them at the access.
-    gauge shards_by_eviction;
-    /// With `auto`: the share of evictions that came with contents, when these were asked for, in
-    /// percent; summed over the shards.
-    gauge contents_percent_sum;
+    estimated_client_blocks: gauge(Unit::Blocks, "estimated_client_blocks");
+    /// Blocks that may be in the staging area now.
+    staging_blocks: gauge(Unit::Blocks, "staging_blocks");
+    /// Shards that place blocks at their eviction now; with placement auto, the others place them
+    /// at the access.
+    shards_by_eviction: gauge(Unit::Of("shards"), "eviction_placing_shards");
+    /// With placement auto, the share of evictions that came with contents when these were asked
+    /// for, in percent, summed over the shards.
+    contents_percent_sum: gauge(Unit::Percent, "contents_sum_ratio");
     }
 }
 
-named_stats! {
+counters! {
     /// What a volume counts that goes by what its clients hold, or whose clients go by what it
-    /// holds; in blocks where not said otherwise.
+    /// holds.
     AwareStats {
     /// Evictions of blocks that a client was believed to hold too.
-    counter held_evictions;
-    /// Reads by clients of what they were believed to hold.
-    counter mistaken;
-    /// Evictions told by clients, all of them.
-    counter hints;
-    /// Those known too late to be of use.
-    counter late_hints;
-    /// Those of blocks that were read again after the eviction.
-    counter stale_hints;
-    /// Those of blocks that another client holds.
-    counter held_by_others;
-    /// Hints for which there is no use here, or beyond the limit of a message.
-    counter ignored_hints;
-    /// Mailbox messages that were understood, in messages.
-    counter hint_messages;
-    /// Bytes of these.
-    counter hint_bytes;
-    /// Messages that were refused, in messages.
-    counter hint_messages_refused;
-    /// Summaries published by clients, in summaries.
-    counter summaries;
-    /// Bytes of these.
-    counter summary_bytes;
-    /// Summaries that could not be used, in summaries.
-    counter summaries_unusable;
-    /// Share of false positives of the worst of these as it is now, in millionths.
-    gauge false_positives_ppm;
-    /// Requests of clients that say nothing while their emulation was not trusted.
-    counter distrusted;
+    held_evictions: counter(Unit::Blocks, "held_evicted_blocks").stats("held evictions");
+    /// Blocks that a client read although it was believed to hold them.
+    mistaken: counter(Unit::Blocks, "mistaken_blocks").stats("mistaken");
+    /// Evictions that clients told.
+    hints: counter(Unit::Blocks, "told_eviction_blocks").stats("told").page(Page::Plain);
+    /// Evictions that clients told too late to be of use.
+    late_hints: counter(Unit::Blocks, "late_eviction_blocks").page(Page::Plain);
+    /// Evictions that clients told of blocks that they had read again since.
+    stale_hints: counter(Unit::Blocks, "stale_eviction_blocks").page(Page::Plain);
+    /// Evictions that clients told of blocks that another client holds.
+    held_by_others: counter(Unit::Blocks, "held_by_others_blocks");
+    /// Hints that the server cannot use, that lie beyond the volume's end, or that exceed the limit
+    /// of a message.
+    ignored_hints: counter(Unit::Blocks, "ignored_hint_blocks");
+    /// Messages of clients with hints that were understood.
+    hint_messages: counter(Unit::Of("messages"), "hint_messages");
+    /// Bytes of the messages of clients with hints that were understood.
+    hint_bytes: counter(Unit::Bytes, "hint_bytes");
+    /// Messages of clients with hints that were damaged, or refused for another reason.
+    hint_messages_refused: counter(Unit::Of("messages"), "refused_hint_messages");
+    /// Summaries of their caches (filters and changes of them) that clients published.
+    summaries: counter(Unit::Of("summaries"), "summaries").stats("summaries");
+    /// Bytes of the summaries that clients published.
+    summary_bytes: counter(Unit::Bytes, "summary_bytes");
+    /// Summaries of clients that could not be used: damaged, too large, or following a lost one.
+    summaries_unusable: counter(Unit::Of("summaries"), "unusable_summaries");
+    /// False positive rate of the worst summary of a client at its present fill, in millionths; of
+    /// several volumes, the largest.
+    false_positives_ppm: largest(Unit::Millionths, "false_positive_ratio").stats("false positives");
+    /// Requests during which the emulation of clients that tell nothing was not trusted.
+    distrusted: counter(Unit::Of("requests"), "distrusted_requests");
     /// Blocks that the emulated clients are believed to hold now.
-    gauge emulated_blocks;
-    /// Clients now that go by what this cache holds, in clients.
-    gauge followers;
-    /// Answers to them, in answers.
-    counter news;
-    /// Bytes of what these said.
-    counter news_bytes;
-    /// Summaries of this cache published to them, in summaries.
-    counter published;
-    /// Times that all of them had to begin anew, since too much had changed unread.
-    counter restarts;
+    emulated_blocks: gauge(Unit::Blocks, "emulated_blocks").stats("emulated");
+    /// Clients that follow the content of this cache now.
+    followers: gauge(Unit::Of("clients"), "following_clients").stats("followers");
+    /// Answers to clients that follow the content of this cache.
+    news: counter(Unit::Of("answers"), "news_answers");
+    /// Bytes of what the answers to clients said that follow the content of this cache.
+    news_bytes: counter(Unit::Bytes, "news_bytes").stats("news");
+    /// Summaries of this cache that were published to clients that follow it.
+    published: counter(Unit::Of("summaries"), "published_summaries").stats("published");
+    /// Times that all clients that follow this cache had to begin anew, since too much had changed
+    /// unread.
+    restarts: counter(Unit::Of("restarts"), "follower_restarts");
+    }
+}
+
+counters! {
+    /// What a volume counts that tells the server below what leaves its cache.
+    TellStats {
+    /// Messages sent to the server below.
+    messages: counter(Unit::Of("messages"), "messages").stats("messages");
+    /// Messages that the server below refused, or that were lost with the connection.
+    messages_refused: counter(Unit::Of("messages"), "refused_messages").stats("refused");
+    /// Blocks of which the server below was told that they have left this cache.
+    evictions: counter(Unit::Blocks, "evicted_blocks").stats("told below");
+    /// Blocks that were sent to the server below when they left this cache.
+    handed_over: counter(Unit::Blocks, "handed_over_blocks").stats("handed over");
+    /// Blocks that left and of which the server below was never told since too many waited.
+    lost: counter(Unit::Blocks, "lost_blocks").stats("lost");
+    /// Blocks that left and of which the server below was not told since it takes no hints.
+    unheard: counter(Unit::Blocks, "unheard_blocks").stats("unheard");
+    /// Servers below that take hints now: 1, or 0.
+    listening: gauge(Unit::Of("servers"), "listening_servers");
+    }
+}
+
+counters! {
+    /// What a volume counts that is one level of a scheme of movement.
+    MovementStats {
+    /// Blocks that came from above, with their data.
+    demotions_in: counter(Unit::Blocks, "demoted_blocks").stats("came down");
+    /// Blocks that came from below to stay.
+    promotions_in: counter(Unit::Blocks, "promoted_blocks").stats("came up");
+    /// Blocks that came from below to stay, and that nobody had asked for.
+    exchanges_in: counter(Unit::Blocks, "exchanged_blocks").stats("in exchange");
+    /// Blocks that went up.
+    promotions_out: counter(Unit::Blocks, "sent_up_blocks").stats("went up");
+    /// Blocks from above that were not taken: changed since, never delivered, or here already.
+    demotions_refused: counter(Unit::Blocks, "refused_demotion_blocks").stats("refused");
+    /// Blocks that should have gone down and did not, since something was going on with them.
+    demotions_unsent: counter(Unit::Blocks, "unsent_demotion_blocks");
+    /// Blocks that came up in exchange and were not taken, since something had happened to them.
+    exchanges_refused: counter(Unit::Blocks, "refused_exchange_blocks");
+    /// Messages from above that were understood.
+    messages: counter(Unit::Of("messages"), "messages");
+    /// Bytes of the messages from above that were understood.
+    message_bytes: counter(Unit::Bytes, "message_bytes");
+    /// Messages from above that were refused.
+    messages_refused: counter(Unit::Of("messages"), "refused_messages");
+    /// Blocks in the protected queue now (HFA).
+    hot_blocks: gauge(Unit::Blocks, "hot_blocks");
+    /// Blocks that the protected queue may have now (HFA).
+    hot_target: gauge(Unit::Blocks, "hot_target_blocks");
+    }
+}
+
+counters! {
+    /// What a volume counts whose store runs the next level of a scheme of movement.
+    LowerStats {
+    /// Messages to the level below.
+    messages: counter(Unit::Of("messages"), "messages");
+    /// Bytes of the messages to the level below.
+    message_bytes: counter(Unit::Bytes, "message_bytes");
+    /// Messages that the level below refused, or that were lost with the connection.
+    messages_refused: counter(Unit::Of("messages"), "refused_messages");
+    /// Blocks that were sent down.
+    demotions: counter(Unit::Blocks, "demoted_blocks").stats("sent down");
+    /// Requests of which the level below was told.
+    asks: counter(Unit::Of("requests"), "told_requests");
+    /// Answers of the level below to requests.
+    answers: counter(Unit::Of("answers"), "answers");
+    /// Blocks that came up in exchange.
+    exchanges: counter(Unit::Blocks, "exchanged_blocks");
+    /// Blocks that were not sent down since too many waited.
+    lost: counter(Unit::Blocks, "lost_blocks");
+    /// Blocks and requests of which the server below was not told, since it runs no such level.
+    unheard: counter(Unit::Of("reports"), "unheard_reports").stats("unheard");
+    /// Servers below that run the next level now.
+    listening: gauge(Unit::Of("servers"), "listening_servers");
     }
 }
 
@@ -282,226 +421,75 @@ impl AwareStats {
     }
 }
 
-named_stats! {
-    /// What a volume counts that is one level of a scheme of movement, in blocks where not said
-    /// otherwise.
-    MovementStats {
-    /// Blocks that came from above, with their data.
-    counter demotions_in;
-    /// Blocks that came from below to stay.
-    counter promotions_in;
-    /// Of those, blocks that nobody had asked for.
-    counter exchanges_in;
-    /// Blocks that went up.
-    counter promotions_out;
-    /// Blocks from above that were not taken: changed since, never delivered, or here already.
-    counter demotions_refused;
-    /// Blocks that should have gone down and did not, since something was going on with them.
-    counter demotions_unsent;
-    /// Blocks that came up in exchange and were not taken, since something had happened to them.
-    counter exchanges_refused;
-    /// Messages from above that were understood, in messages.
-    counter messages;
-    /// Bytes of these.
-    counter message_bytes;
-    /// Messages from above that were refused, in messages.
-    counter messages_refused;
-    /// Blocks in the protected queue now (HFA).
-    gauge hot_blocks;
-    /// Blocks that it may have now (HFA).
-    gauge hot_target;
-    }
-}
-
-named_stats! {
-    /// What a volume counts whose store runs the next level of a scheme of movement, in blocks
-    /// where not said otherwise.
-    LowerStats {
-    /// Messages to the level below, in messages.
-    counter messages;
-    /// Bytes of these.
-    counter message_bytes;
-    /// Messages that it refused, or that were lost with the connection, in messages.
-    counter messages_refused;
-    /// Blocks that were sent down.
-    counter demotions;
-    /// Requests of which the level below was told.
-    counter asks;
-    /// Answers of the level below to requests.
-    counter answers;
-    /// Blocks that came up in exchange.
-    counter exchanges;
-    /// Blocks that were not sent down since too many waited.
-    counter lost;
-    /// Blocks and requests of which the server below was not told, since it runs no such level.
-    counter unheard;
-    /// Servers below that run the next level now.
-    gauge listening;
-    }
-}
-
-/// The counters of a volume. All numbers count since its start, except those of the present state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Stats {
-    /// Blocks read by clients.
-    pub reads: u64,
-    /// Reads that were hits.
-    pub read_hits: u64,
-    /// Blocks written by clients; each request counts a block that it touches once.
-    pub writes: u64,
-    /// Writes that were hits.
-    pub write_hits: u64,
-    /// Reads of blocks never referenced before; 0 where that is not known.
-    pub cold_reads: u64,
-    /// Blocks evicted by replacement.
-    pub evictions: u64,
-    /// Blocks read or written past the cache, because they belong to a recognised stream and were
-    /// not resident.
-    pub streamed: u64,
-    /// Read hits that had to wait: the block was being fetched for another request, being written,
-    /// or not read again since a warm restart.
-    pub joined_reads: u64,
-    /// Blocks read or written without a place in the cache because no frame was free; frames are
-    /// then held by clients that do not read their replies.
-    pub served_around: u64,
-    /// Blocks fetched for CACHE requests or by a warm restart.
-    pub prefetched: u64,
-    /// Blocks fetched by sequential read-ahead.
-    pub read_ahead: u64,
-    /// Blocks read from the store, for any reason.
-    pub store_reads: u64,
-    /// Blocks written to the store, whole or in part, for any reason.
-    pub store_writes: u64,
-    /// Those of them that were dirty and written out after their answer.
-    pub written_back: u64,
-    /// Blocks whose write was answered when the store had it, although the volume writes back,
-    /// because a bound of dirty data was reached.
-    pub bounded_writes: u64,
-    /// Blocks whose read from the store failed.
-    pub read_failures: u64,
-    /// Blocks whose write to the store failed; dirty blocks are tried again.
-    pub write_failures: u64,
-    /// Flushes that failed, also since a change before them was not taken: what was answered before
-    /// may not be durable.
-    pub flush_failures: u64,
-    /// Requests answered with EIO because the store did not answer in time.
-    pub store_timeouts: u64,
-    /// Requests to the store that failed, of any kind; the store's size and status count too.
-    pub store_failures: u64,
-    /// 1 while the store answers all kinds of requests, otherwise 0.
-    pub store_up: u64,
-    /// Requests that were recorded.
-    pub recorded: u64,
-    /// Requests that were left out of the recording, for want of time or after an error.
-    pub unrecorded: u64,
-    /// Blocks resident now.
-    pub resident: u64,
-    /// Capacity in blocks.
-    pub capacity_blocks: u64,
-    /// Blocks of the cache's share, which the configuration gives and `share=auto` moves: more than
-    /// its capacity while it lends room to other volumes, and fewer while it borrows.
-    pub share_blocks: u64,
-    /// Blocks resident now whose data have not been read again since a warm restart.
-    pub unloaded: u64,
-    /// Blocks with an operation in progress now, or a change that is being written out.
-    pub in_progress: u64,
-    /// Those of them that wait for a free frame.
-    pub starved: u64,
-    /// Blocks that are dirty now.
-    pub dirty: u64,
-    /// Seconds since the oldest change that the store does not have; 0 if it has all. Of several
-    /// volumes, the largest.
-    pub dirty_age_s: u64,
-    /// Counters of cooperation, unless placement is access-based.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cooperation: Option<CooperationStats>,
-    /// Counters of content awareness, if the policy or a client uses it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub aware: Option<AwareStats>,
-    /// Counters of the reports to the server below, if it is told what leaves.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tells: Option<TellStats>,
-    /// Counters of the level, if the volume is one level of a movement scheme.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub movement: Option<MovementStats>,
-    /// Counters of the link to the level below, if the server below runs it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lower: Option<LowerStats>,
+/// Adds numbers that have the same names in both.
+macro_rules! add_named {
+    ($own:ident += $other:ident: $($name:ident)*) => { $($own.$name += $other.$name;)* };
 }
 
 impl Stats {
+    /// Adds what a shard counted.
     pub(crate) fn add(&mut self, counts: &Counts, own: &ShardCounters) {
-        self.reads += counts.reads;
-        self.read_hits += counts.read_hits;
-        self.writes += counts.writes;
-        self.write_hits += counts.write_hits;
-        self.cold_reads += counts.cold_reads;
-        self.evictions += counts.evictions;
-        self.streamed += counts.streamed;
-        self.joined_reads += own.joined_reads;
-        self.served_around += own.served_around;
-        self.prefetched += own.prefetched;
-        self.read_ahead += own.read_ahead;
-        self.store_reads += own.store_reads;
-        self.store_writes += own.store_writes;
-        self.written_back += own.written_back;
-        self.bounded_writes += own.bounded_writes;
-        self.read_failures += own.read_failures;
-        self.write_failures += own.write_failures;
-    }
-
-    /// Adds the counters of another volume.
-    pub fn sum(&mut self, other: &Stats) {
-        self.reads += other.reads;
-        self.read_hits += other.read_hits;
-        self.writes += other.writes;
-        self.write_hits += other.write_hits;
-        self.cold_reads += other.cold_reads;
-        self.evictions += other.evictions;
-        self.streamed += other.streamed;
-        self.joined_reads += other.joined_reads;
-        self.served_around += other.served_around;
-        self.prefetched += other.prefetched;
-        self.read_ahead += other.read_ahead;
-        self.store_reads += other.store_reads;
-        self.store_writes += other.store_writes;
-        self.written_back += other.written_back;
-        self.bounded_writes += other.bounded_writes;
-        self.read_failures += other.read_failures;
-        self.write_failures += other.write_failures;
-        self.flush_failures += other.flush_failures;
-        self.store_timeouts += other.store_timeouts;
-        self.store_failures += other.store_failures;
-        self.store_up += other.store_up;
-        self.recorded += other.recorded;
-        self.unrecorded += other.unrecorded;
-        self.resident += other.resident;
-        self.capacity_blocks += other.capacity_blocks;
-        self.share_blocks += other.share_blocks;
-        self.unloaded += other.unloaded;
-        self.in_progress += other.in_progress;
-        self.starved += other.starved;
-        self.dirty += other.dirty;
-        self.dirty_age_s = self.dirty_age_s.max(other.dirty_age_s);
-        if let Some(other) = &other.cooperation {
-            self.cooperation.get_or_insert_default().sum(other);
-        }
-        if let Some(other) = &other.aware {
-            self.aware.get_or_insert_default().sum(other);
-        }
-        if let Some(other) = &other.tells {
-            self.tells.get_or_insert_default().sum(other);
-        }
-        if let Some(other) = &other.movement {
-            self.movement.get_or_insert_default().sum(other);
-        }
-        if let Some(other) = &other.lower {
-            self.lower.get_or_insert_default().sum(other);
-        }
+        add_named!(self += counts: reads read_hits writes write_hits cold_reads evictions streamed);
+        add_named!(self += own: joined_reads served_around prefetched read_ahead store_reads
+            store_writes written_back bounded_writes read_failures write_failures);
     }
 
     /// Read hits / reads; 0 where nothing was read.
     pub fn read_hit_ratio(&self) -> f64 {
         if self.reads == 0 { 0.0 } else { self.read_hits as f64 / self.reads as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_row_can_be_read_alone_and_has_names_of_its_own() {
+        let mut names = BTreeSet::new();
+        for group in COUNTERS {
+            for row in group.rows {
+                let what = format!("{} {}: {}", group.json, row.name, row.help);
+                assert!(row.help.ends_with('.') && !row.help.contains('\n'), "{what}");
+                let leans = ["Those ", "Of ", "The same", "As ", "Their", "They "];
+                assert!(!leans.iter().any(|word| row.help.starts_with(word)), "{what}");
+                assert!(row.metric.ends_with(row.unit.suffix()), "{what}: {}", row.metric);
+                assert!(
+                    row.page == Page::No || row.page == Page::Plain || row.unit == Unit::Blocks
+                );
+                let mut own = BTreeSet::from([row.name, row.metric]).into_iter();
+                assert!(own.all(|name| names.insert(format!("{}{name}", group.prefix))), "{what}");
+            }
+        }
+        assert!(names.len() > 150, "{}", names.len());
+    }
+
+    #[test]
+    fn values_are_in_the_order_of_the_rows_and_the_largest_is_no_sum() {
+        let (mut one, mut other) = (Stats::default(), Stats::default());
+        (one.reads, one.dirty_age_s, one.dirty) = (3, 40, 5);
+        (other.reads, other.dirty_age_s, other.dirty) = (4, 9, 6);
+        other.aware =
+            Some(AwareStats { false_positives_ppm: 7, hints: 2, ..AwareStats::default() });
+        one.sum(&other);
+        one.sum(&Stats { aware: other.aware, ..Stats::default() });
+        let of = |group: &str, name: &str| {
+            let group = COUNTERS.iter().find(|one| one.json == group).unwrap();
+            let at = group.rows.iter().position(|row| row.name == name).unwrap();
+            (group.values)(&one).map(|values| values[at])
+        };
+        assert_eq!((of("", "reads"), of("", "dirty")), (Some(7), Some(11)));
+        assert_eq!((of("", "dirty_age_s"), of("", "store_up")), (Some(40), Some(0)));
+        assert_eq!((of("aware", "false_positives_ppm"), of("aware", "hints")), (Some(7), Some(4)));
+        assert_eq!(of("cooperation", "hints"), None);
+        // What is in JSON is what the rows say.
+        let json = serde_json::to_value(one).unwrap();
+        for group in COUNTERS.iter().filter(|group| !group.json.is_empty()) {
+            let own = json.get(group.json).and_then(|own| own.as_object());
+            assert!(own.is_none_or(|own| own.len() == group.rows.len()), "{}", group.json);
+        }
+        assert_eq!(json.as_object().unwrap().len(), Stats::ROWS.len() + 1);
     }
 }

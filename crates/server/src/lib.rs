@@ -33,7 +33,8 @@ mod volume;
 pub use answer::{Answer, Failed, Outcome};
 pub use config::{VolumeConfig, VolumeError, VolumePlacement, Write};
 pub use counters::{
-    AwareStats, CooperationStats, Latencies, LowerStats, MovementStats, Source, Stats, TellStats,
+    AwareStats, COUNTERS, CooperationStats, Counter, Group, Kind, Latencies, LowerStats,
+    MovementStats, Page, Source, Stats, TellStats, Unit,
 };
 pub use histogram::{Histogram, quantile};
 pub use lower::{Ascended, Lower, Settlement, Settling};

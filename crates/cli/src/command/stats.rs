@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;
 
 use serde_json::Value;
+use undercroft_server::{COUNTERS, Counter, Stats, Unit};
 
 use crate::error::Error;
 use crate::held::caches;
@@ -55,61 +56,70 @@ fn show(args: &Args, out: &mut impl Write) -> Result<(), Error> {
     volumes(out, &stats)?;
     shares(out, &stats)?;
     times(out, &stats)?;
-    placements(out, &stats)?;
-    known_contents(out, &stats)?;
-    told_below(out, &stats)?;
+    groups(out, &stats)?;
     leaders(out, &stats)?;
-    levels(out, &stats)?;
     clients(out, &stats)
 }
 
-/// What each volume served.
+/// What each volume served: the numbers of the table of counters that have a heading, and what
+/// follows from them.
 fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     // Only volumes with a cutoff let streams pass.
     let has_streams = stats["total"]["streamed"].as_u64().is_some_and(|blocks| blocks > 0);
-    let mut columns = vec![
-        "volume",
-        "reads",
-        "read hits",
-        "hit ratio",
-        "writes",
-        "write hits",
-        "evictions",
-        "resident",
-        "dirty",
-        "failures",
-        "store",
-    ];
-    if has_streams {
-        columns.insert(STREAMED, "streamed");
-    }
-    let mut table = Table::new(&columns);
+    let rows: Vec<_> =
+        shown(Stats::ROWS).filter(|(row, _)| has_streams || row.name != "streamed").collect();
+    let ratio_at = 1 + rows.iter().position(|(row, _)| row.name == "read_hits").unwrap_or(0);
+    let line = |name: &str, cells: Vec<String>, ratio: String, store: String| {
+        let (before, after) = cells.split_at(ratio_at);
+        [&[name.to_owned()], before, &[ratio], after, &[store]].concat()
+    };
+    let headings = rows.iter().map(|(_, heading)| (*heading).to_owned()).collect();
+    let headings = line("volume", headings, "hit ratio".into(), "store".into());
+    let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for (name, volume) in each(stats).into_iter().chain([("total", &stats["total"])]) {
-        let number = |key: &str| number(&volume[key]);
-        let mut row = vec![
-            name.to_owned(),
-            number("reads"),
-            number("read_hits"),
-            percent(volume["read_hit_ratio"].as_f64().unwrap_or(0.0)),
-            number("writes"),
-            number("write_hits"),
-            number("evictions"),
-            number("resident"),
-            number("dirty"),
-            number("store_failures"),
-            store_state(volume),
-        ];
-        if has_streams {
-            row.insert(STREAMED, number("streamed"));
-        }
-        table.row(row);
+        let cells = rows.iter().map(|(row, _)| cell(row, &volume[row.name])).collect();
+        let ratio = percent(volume["read_hit_ratio"].as_f64().unwrap_or(0.0));
+        table.row(line(name, cells, ratio, store_state(volume)));
     }
     table.print(out, 1)?;
     Ok(())
 }
 
-/// Where blocks of streams stand in the table of volumes, behind the writes.
-const STREAMED: usize = 6;
+/// The rows of the table of counters that have a heading here.
+fn shown(rows: &'static [Counter]) -> impl Iterator<Item = (&'static Counter, &'static str)> {
+    rows.iter().filter_map(|row| Some((row, row.heading?)))
+}
+
+/// A number in its unit; `-` if there is none.
+fn cell(row: &Counter, value: &Value) -> String {
+    match (row.unit, value.as_u64()) {
+        (_, None) => "-".to_owned(),
+        (Unit::Bytes, Some(value)) => bytes(value),
+        (Unit::Millionths | Unit::Percent, Some(value)) => {
+            percent(value as f64 / f64::from(row.unit.scale()))
+        }
+        (_, Some(value)) => count(value),
+    }
+}
+
+/// The groups of counters that some volumes have, each in a table of its own: of the volumes that
+/// have counted something there.
+fn groups(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
+    for group in COUNTERS.iter().filter(|group| !group.json.is_empty()) {
+        let rows: Vec<_> = shown(group.rows).collect();
+        let headings = ["volume"].into_iter().chain(rows.iter().map(|(_, heading)| *heading));
+        let mut table = Table::new(&headings.collect::<Vec<_>>());
+        for (name, volume) in each(stats) {
+            let values = rows.iter().map(|(row, _)| (*row, &volume[group.json][row.name]));
+            if values.clone().any(|(_, value)| value.as_u64().is_some_and(|value| value > 0)) {
+                let cells = values.map(|(row, value)| cell(row, value));
+                table.row([name.to_owned()].into_iter().chain(cells).collect());
+            }
+        }
+        table.print_if_filled(out, 1)?;
+    }
+    Ok(())
+}
 
 /// The sizes of caches that may lend room, or borrow, or whose shares move: now, the share, and
 /// their bounds.
@@ -163,125 +173,6 @@ fn times(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
         }
     }
     table.print_if_filled(out, 3)
-}
-
-/// How the blocks came that clients have evicted, of the volumes that are told.
-fn placements(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
-    let columns = [
-        "volume",
-        "evictions told",
-        "stale",
-        "late",
-        "reloads",
-        "staged",
-        "staged hits",
-        "demoted",
-        "refused",
-        "with write",
-    ];
-    let mut table = Table::new(&columns);
-    for (name, volume) in each(stats) {
-        let counts = &volume["cooperation"];
-        let fields = [
-            "known_evictions",
-            "stale_hints",
-            "late_hints",
-            "reloads",
-            "staged",
-            "staged_hits",
-            "demotions_in",
-            "demotions_refused",
-            "demotions_written",
-        ];
-        if counts["hints"].as_u64().unwrap_or(0) > 0 {
-            let cells = fields.iter().map(|field| number(&counts[field]));
-            table.row([name.to_owned()].into_iter().chain(cells).collect());
-        }
-    }
-    table.print_if_filled(out, 1)
-}
-
-/// What volumes know of what their clients hold, and clients of what is here.
-fn known_contents(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
-    let columns = [
-        "volume",
-        "held evictions",
-        "mistaken",
-        "told",
-        "summaries",
-        "false positives",
-        "emulated",
-        "followers",
-        "news",
-        "published",
-    ];
-    let mut table = Table::new(&columns);
-    for (name, volume) in each(stats).into_iter().filter(|(_, volume)| volume["aware"].is_object())
-    {
-        let counts = &volume["aware"];
-        let of = |field: &str| number(&counts[field]);
-        let false_positives = counts["false_positives_ppm"].as_f64().unwrap_or(0.0) / 1e6;
-        table.row(vec![
-            name.to_owned(),
-            of("held_evictions"),
-            of("mistaken"),
-            of("hints"),
-            of("summaries"),
-            percent(false_positives),
-            of("emulated_blocks"),
-            of("followers"),
-            bytes(counts["news_bytes"].as_u64().unwrap_or(0)),
-            of("published"),
-        ]);
-    }
-    table.print_if_filled(out, 1)
-}
-
-/// What the servers below were told, of the volumes that tell.
-fn told_below(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
-    let columns = ["volume", "told below", "handed over", "messages", "refused", "lost", "unheard"];
-    let mut table = Table::new(&columns);
-    for (name, volume) in each(stats).into_iter().filter(|(_, volume)| volume["tells"].is_object())
-    {
-        let fields =
-            ["evictions", "handed_over", "messages", "messages_refused", "lost", "unheard"];
-        let cells = fields.iter().map(|field| number(&volume["tells"][field]));
-        table.row([name.to_owned()].into_iter().chain(cells).collect());
-    }
-    table.print_if_filled(out, 1)
-}
-
-/// What moved between levels, of the volumes that are one of a scheme.
-fn levels(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
-    let columns = [
-        "volume",
-        "placement",
-        "came down",
-        "came up",
-        "in exchange",
-        "went up",
-        "refused",
-        "sent down",
-        "unheard",
-    ];
-    let mut table = Table::new(&columns);
-    for (name, volume) in
-        each(stats).into_iter().filter(|(_, volume)| volume["movement"].is_object())
-    {
-        let (moved, lower) = (&volume["movement"], &volume["lower"]);
-        let fields = [
-            &moved["demotions_in"],
-            &moved["promotions_in"],
-            &moved["exchanges_in"],
-            &moved["promotions_out"],
-            &moved["demotions_refused"],
-            &lower["demotions"],
-            &lower["unheard"],
-        ];
-        let names = [name.to_owned(), volume["placement"].as_str().unwrap_or("-").to_owned()];
-        table.row(names.into_iter().chain(fields.map(number)).collect());
-    }
-    table.print_if_filled(out, 1)
 }
 
 /// Which policy decides now where the policy chooses among several: one name a shard.

@@ -13,5 +13,6 @@ mod placements;
 mod prices;
 mod report;
 mod sweeps;
+mod tables;
 mod tidy;
 mod traces;

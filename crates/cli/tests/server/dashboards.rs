@@ -85,6 +85,10 @@ async fn every_metric_that_is_asked_for_exists() {
     let known: BTreeSet<_> =
         samples.map(|line| line.split(['{', ' ']).next().unwrap().to_owned()).collect();
     assert!(known.len() > 100, "{known:?}");
+    let helps = metrics.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let deprecated = helps.filter(|(_, help)| help.starts_with("Deprecated"));
+    let deprecated: BTreeSet<_> = deprecated.map(|(name, _)| name.to_owned()).collect();
+    assert!(deprecated.len() > 50, "{deprecated:?}");
 
     let (dashboard, asked) = dashboard();
     assert!(asked.len() > 40, "{}", asked.len());
@@ -93,8 +97,11 @@ async fn every_metric_that_is_asked_for_exists() {
     }
     let alerts = std::fs::read_to_string(folder().join("alerts.yml")).unwrap();
     for (file, text) in [("grafana.json", dashboard), ("alerts.yml", alerts)] {
-        let wrong: Vec<_> = named(&text).into_iter().filter(|name| !known.contains(name)).collect();
+        let named = named(&text);
+        let wrong: Vec<_> = named.iter().filter(|name| !known.contains(*name)).collect();
         assert!(wrong.is_empty(), "{file}: no such metrics: {wrong:?}");
+        let old: Vec<_> = named.iter().filter(|name| deprecated.contains(*name)).collect();
+        assert!(old.is_empty(), "{file}: deprecated metrics: {old:?}");
     }
     all.stop();
 }
@@ -203,15 +210,17 @@ async fn every_panel_has_figures() {
     }
     // What the variables of the dashboard offer.
     assert_eq!(prometheus.ask("label/job/values", &[]), json!(["undercroft"]));
-    let volumes = prometheus.ask("label/volume/values", &[("match[]", "undercroft_reads_total")]);
+    let volumes =
+        prometheus.ask("label/volume/values", &[("match[]", "undercroft_read_blocks_total")]);
     assert_eq!(volumes, json!(["a", "aware", "level", "told"]));
-    let hits = prometheus.values("undercroft_read_hits_total{volume=\"a\"}");
+    let hits = prometheus.values("undercroft_read_hit_blocks_total{volume=\"a\"}");
     assert!(hits[0] >= 100.0, "{hits:?}");
     drop(client);
     all.stop();
 }
 
-/// The rules are those of the operations page, and Prometheus takes them.
+/// The rules are those of the operations page; Prometheus takes them, and each fires for what it is
+/// made for and for nothing else.
 #[test]
 fn alert_rules_are_those_of_the_documents() {
     let alerts = std::fs::read_to_string(folder().join("alerts.yml")).unwrap();
@@ -220,13 +229,16 @@ fn alert_rules_are_those_of_the_documents() {
     let rules: Vec<_> =
         alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(rules.len() > 10, "{rules:?}");
-    for rule in rules {
+    let tests = std::fs::read_to_string(folder().join("alerts_test.yml")).unwrap();
+    for rule in &rules {
         assert!(page.contains(&format!("| `{rule}` |")), "operations.md does not name {rule}");
+        assert!(tests.contains(&format!("alertname: {rule},")), "alerts_test.yml: not {rule}");
     }
-    let Ok(output) =
-        Command::new("promtool").args(["check", "rules"]).arg(folder().join("alerts.yml")).output()
-    else {
-        return println!("skipped: promtool is not installed");
-    };
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    for arguments in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
+        let Ok(output) = Command::new("promtool").args(arguments).current_dir(folder()).output()
+        else {
+            return println!("skipped: promtool is not installed");
+        };
+        assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    }
 }

@@ -2,11 +2,13 @@
 //! and over NBD.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use undercroft_nbd::ClientOptions;
+use undercroft_server::{COUNTERS, Kind, Stats};
 
 use super::support::{PATIENCE, Place, Server, read, text, write};
 
@@ -159,56 +161,133 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     (name.to_owned(), labels.split(',').map(pair).collect(), value)
 }
 
+/// What a scraper gets: kinds by family, and the samples of volumes by name and volume, and of
+/// times by volume, operation and source.
+#[derive(Default)]
+struct Scraped {
+    kinds: BTreeMap<String, String>,
+    helps: BTreeMap<String, String>,
+    numbers: BTreeMap<String, BTreeMap<String, f64>>,
+    counts: BTreeMap<[String; 3], f64>,
+}
+
+impl Scraped {
+    /// Reads a page, of which the names of families are those of the samples, but for an ending.
+    fn read(page: &str) -> Scraped {
+        let mut all = Scraped::default();
+        for line in page.lines() {
+            if let Some(comment) = line.strip_prefix("# ") {
+                let (what, comment) = comment.split_once(' ').unwrap_or((comment, ""));
+                let (name, text) = comment.split_once(' ').unwrap_or(("", ""));
+                let into = match what {
+                    "TYPE" => &mut all.kinds,
+                    "HELP" => &mut all.helps,
+                    "UNIT" => {
+                        assert!(name.ends_with(&format!("_{text}")), "{line}");
+                        continue;
+                    }
+                    _ => continue,
+                };
+                assert!(into.insert(name.to_owned(), text.to_owned()).is_none(), "{line}");
+                continue;
+            }
+            let (name, labels, value) = sample(line);
+            let own = name.strip_prefix("undercroft_").unwrap_or_else(|| panic!("{line}"));
+            if OF_THE_SERVER.contains(&own) {
+                continue;
+            }
+            let volume = labels.get("volume").unwrap_or_else(|| panic!("{line}")).clone();
+            if let Some(part) = own.strip_prefix("request_seconds_") {
+                if part == "count" {
+                    let key = [&volume, &labels["operation"], &labels["source"]].map(String::clone);
+                    assert!(all.counts.insert(key, value).is_none(), "{line}");
+                }
+                continue;
+            }
+            let twice = all.numbers.entry(name).or_default().insert(volume, value);
+            assert!(twice.is_none(), "{line}");
+        }
+        all
+    }
+}
+
+/// A page in the format that is asked for, and its media type.
+fn scraped(server: &Server, accept: &str) -> (String, String) {
+    let asked = ureq::get(format!("{}/metrics", server.http())).header("accept", accept);
+    let mut answer = asked.call().unwrap();
+    let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+    (answer.body_mut().read_to_string().unwrap(), kind)
+}
+
+/// Every number of the JSON is a metric with its unit, and under the name of before; in both
+/// formats.
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_the_numbers_of_the_json() {
     let place = Place::new();
     let server = busy(&place).await;
     let stats: Value = serde_json::from_str(&server.page("/stats")).unwrap();
-    let page = server.page("/metrics");
-    assert_eq!(page.lines().last(), Some("# EOF"));
-    let mut kinds = BTreeMap::new();
-    let mut found = BTreeMap::<String, BTreeMap<String, f64>>::new();
-    let mut counts = BTreeMap::new();
-    for line in page.lines() {
-        if let Some(comment) = line.strip_prefix("# ") {
-            if let Some(kind) = comment.strip_prefix("TYPE ") {
-                let (name, kind) = kind.split_once(' ').unwrap();
-                assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{line}");
+    let (new, kind) =
+        scraped(&server, "application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert_eq!(new.lines().last(), Some("# EOF"));
+    let (plain, kind) = scraped(&server, "text/plain;version=0.0.4");
+    assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+    assert!(!plain.contains("# EOF") && !plain.contains("# UNIT"), "{plain}");
+    for (page, is_plain) in [(&new, false), (&plain, true)] {
+        let scraped = Scraped::read(page);
+        let family = |metric: &str| match is_plain {
+            true => metric.to_owned(),
+            false => metric.strip_suffix("_total").unwrap_or(metric).to_owned(),
+        };
+        assert_eq!(scraped.kinds["undercroft_request_seconds"], "histogram");
+        let mut wanted = BTreeSet::new();
+        for row in Stats::ROWS {
+            let is_counter = row.kind == Kind::Counter;
+            let metric = COUNTERS[0].metric(row);
+            let old = format!("undercroft_{}{}", row.name, if is_counter { "_total" } else { "" });
+            for name in [&metric, &old] {
+                let kind = if is_counter { "counter" } else { "gauge" };
+                assert_eq!(scraped.kinds[&family(name)], kind, "{name}");
+                for volume in ["a", "b"] {
+                    let json = stats["volumes"][volume][row.name].as_f64();
+                    assert_eq!(Some(scraped.numbers[name][volume]), json, "{name} of {volume}");
+                }
             }
-            continue;
-        }
-        let (name, labels, value) = sample(line);
-        let name = name.strip_prefix("undercroft_").unwrap_or_else(|| panic!("{line}"));
-        if OF_THE_SERVER.contains(&name) {
-            continue;
-        }
-        let volume = labels.get("volume").unwrap_or_else(|| panic!("{line}")).clone();
-        if let Some(part) = name.strip_prefix("request_seconds_") {
-            if part == "count" {
-                let key = [&volume, &labels["operation"], &labels["source"]].map(String::clone);
-                assert!(counts.insert(key, value).is_none(), "{line}");
+            assert_eq!(scraped.helps[&family(&metric)], row.help);
+            if old != metric {
+                let help = &scraped.helps[&family(&old)];
+                assert!(help.starts_with("Deprecated") && help.contains(&metric), "{help}");
             }
-            continue;
+            wanted.extend([metric, old]);
         }
-        let plain = name.strip_suffix("_total").unwrap_or(name);
-        let kind = if plain == name { "gauge" } else { "counter" };
-        assert_eq!(kinds.get(&format!("undercroft_{plain}")).map(String::as_str), Some(kind));
-        let twice = found.entry(plain.to_owned()).or_default().insert(volume, value);
-        assert!(twice.is_none(), "{line}");
+        assert_eq!(scraped.numbers.keys().cloned().collect::<BTreeSet<_>>(), wanted);
+        let key = |source: &str| ["a", "read", source].map(str::to_owned);
+        assert_eq!((scraped.counts[&key("miss")], scraped.counts[&key("hit")]), (20.0, 1.0));
     }
-    assert_eq!(kinds["undercroft_request_seconds"], "histogram");
-    let wanted: BTreeSet<_> = names(&stats["total"]);
-    let wanted = wanted.into_iter().filter(|name| !DERIVED.contains(&name.as_str()));
-    assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), wanted.collect());
-    for (name, volumes) in &found {
-        for volume in ["a", "b"] {
-            let json = stats["volumes"][volume][name].as_f64();
-            assert_eq!(Some(volumes[volume]), json, "{name} of {volume}");
-        }
-    }
-    let key = |source: &str| ["a", "read", source].map(str::to_owned);
-    assert_eq!((counts[&key("miss")], counts[&key("hit")]), (20.0, 1.0));
+    let rows = Stats::ROWS.iter().map(|row| row.name.to_owned());
+    let wanted = rows.chain(DERIVED.map(str::to_owned)).collect::<BTreeSet<_>>();
+    assert_eq!(names(&stats["total"]), wanted);
     assert_eq!(stats["volumes"]["a"]["latency_us"]["read"]["miss"]["count"], 20);
+    assert_eq!(server.stop(), 0);
+}
+
+/// A name with characters that the format escapes leaves the page readable, by promtool too.
+#[test]
+fn a_name_that_has_to_be_escaped() {
+    let place = Place::new();
+    let volume = "[[volume]]\nname = 'a\"\\b'\nstore = 'mem:'\nsize = '1MiB'\n";
+    place.write("undercroft.toml", volume);
+    let server = place.serve("");
+    let (page, _) = scraped(&server, "text/plain");
+    let found = page.contains(r#"undercroft_read_blocks_total{volume="a\"\\b"} 0"#);
+    assert!(found, "{page}");
+    let promtool =
+        Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).spawn();
+    let Ok(mut promtool) = promtool else { return println!("skipped: promtool is not installed") };
+    promtool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    // 3: it has remarks on names, such as of the deprecated ones; 1: it cannot read the page.
+    let code = promtool.wait().unwrap().code();
+    assert!([Some(0), Some(3)].contains(&code), "{code:?}: {page}");
     assert_eq!(server.stop(), 0);
 }
 
@@ -219,8 +298,7 @@ fn health_and_pages_that_are_not_there() {
     let answer = ureq::get(format!("{}/healthz", server.http())).call().unwrap();
     assert_eq!(answer.status(), 200);
     assert_eq!(server.page("/healthz"), "ok\n");
-    for (path, kind) in
-        [("/stats", "application/json"), ("/metrics", "application/openmetrics-text")]
+    for (path, kind) in [("/stats", "application/json"), ("/metrics", "text/plain; version=0.0.4")]
     {
         let answer = ureq::get(format!("{}{path}", server.http())).call().unwrap();
         let told = answer.headers()["content-type"].to_str().unwrap();
@@ -262,7 +340,7 @@ async fn a_volume_without_a_cache_counts_too() {
     }
     let latency = server.stats("v")["latency_us"].clone();
     assert_eq!(latency["read"]["miss"]["count"], 3, "{latency}");
-    assert!(server.page("/metrics").contains("undercroft_reads_total{volume=\"v\"} 8"));
+    assert!(server.page("/metrics").contains("undercroft_read_blocks_total{volume=\"v\"} 8"));
     assert_eq!(server.stop(), 0);
 }
 

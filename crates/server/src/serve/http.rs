@@ -1,14 +1,15 @@
 //! Counters and health over HTTP, for people, scripts and Prometheus. `http/bounds.rs` limits the
 //! number and the duration of connections; `http/token.rs` has the token that the pages may demand;
-//! `http/events.rs` is the live page.
+//! `http/events.rs` is the live page; `http/scrape.rs` has the formats of `/metrics`.
 
 pub(crate) mod bounds;
 mod events;
+mod scrape;
 pub(crate) mod token;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Path, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 
 use self::bounds::{Bounded, Client, Socket};
 use self::events::Watched;
+use self::scrape::Format;
 use self::token::Token;
 use super::absent::Absent;
 use super::exports::ExportEntry;
@@ -98,11 +100,11 @@ async fn advice(State(about): State<About>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-async fn metrics(State(about): State<About>) -> Response {
+async fn metrics(State(about): State<About>, headers: HeaderMap) -> Response {
+    let format = Format::asked(&headers);
     match metrics::prometheus(&about) {
         Ok(text) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
+            ([(header::CONTENT_TYPE, format.media())], format.written(text)).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

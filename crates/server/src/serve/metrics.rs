@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Map, Value, json};
 use undercroft_nbd::{COMMANDS, CommandInfo, Server};
 
@@ -16,7 +16,7 @@ use super::absent::Absent;
 use super::exports::{ExportEntry, ExportTable};
 use crate::clock;
 use crate::config::VolumeConfig;
-use crate::counters::{Source, Stats};
+use crate::counters::{COUNTERS, Counter, Group, Kind, Source, Stats};
 
 /// Upper bounds of the buckets of the latency histograms, in seconds.
 const LATENCY_BOUNDS_S: [f64; 16] = [
@@ -191,98 +191,27 @@ impl About {
     }
 }
 
-/// A number for Prometheus; counters never decrease.
-struct Number {
-    name: &'static str,
-    help: &'static str,
-    is_counter: bool,
-    of: fn(&Stats) -> u64,
-}
-
-macro_rules! numbers {
-    ($($kind:ident $name:ident $help:literal;)*) => {
-        [$(Number {
-            name: concat!("undercroft_", stringify!($name)),
-            help: $help,
-            is_counter: numbers!(@ $kind),
-            of: |stats| stats.$name,
-        }),*]
-    };
-    (@ counter) => { true };
-    (@ gauge) => { false };
-}
-
-static NUMBERS: [Number; 31] = numbers! {
-    counter reads "Blocks read by clients";
-    counter read_hits "Blocks read that were resident";
-    counter writes "Blocks written by clients";
-    counter write_hits "Blocks written that were resident";
-    counter cold_reads "Blocks read that were never referenced before";
-    counter evictions "Blocks that replacement drove out";
-    counter streamed "Blocks read or written past the cache because they belong to a sequential stream";
-    counter joined_reads "Blocks read that were resident and had to be waited for";
-    counter served_around "Blocks served past the cache for want of a free frame";
-    counter prefetched "Blocks fetched because of CACHE or a warm restart";
-    counter read_ahead "Blocks fetched ahead of a sequential reader";
-    counter store_reads "Blocks read from the store";
-    counter store_writes "Blocks written to the store";
-    counter written_back "Dirty blocks written to the store later than answered";
-    counter bounded_writes "Blocks whose write waited for the store since too much was dirty, or for too long";
-    counter read_failures "Blocks whose read from the store failed";
-    counter write_failures "Blocks whose write to the store failed";
-    counter flush_failures "Flushes that failed, at the store or for a change before them";
-    counter store_timeouts "Requests failed because the store did not answer in time";
-    counter store_failures "Requests to the store that failed, of any kind";
-    counter recorded "Requests that were recorded";
-    counter unrecorded "Requests that were left out of the recording";
-    gauge resident "Blocks resident";
-    gauge capacity_blocks "Blocks resident at most";
-    gauge share_blocks "Blocks of the cache's share, which moves with share=auto; it may lend some, or borrow";
-    gauge unloaded "Blocks resident that were not read again since a warm restart";
-    gauge in_progress "Blocks with an operation in progress, or a change that is being written out";
-    gauge starved "Blocks whose operation waits for a free frame";
-    gauge dirty "Blocks that the store does not have yet";
-    gauge dirty_age_s "Seconds since the oldest change that the store does not have";
-    gauge store_up "1 while the store answers all kinds of requests, otherwise 0";
-};
-
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.0.encode(&mut encoder)?;
         let exports = self.0.exports.all();
-        let there = exports.iter().map(|entry| (name(entry), entry.volume().stats()));
+        let there =
+            exports.iter().map(|entry| (label(entry.volume().config()), entry.volume().stats()));
         let absent = self.0.exports.absent();
-        let away = absent.iter().map(|one| (one.config().name.clone(), Stats::default()));
+        let away = absent.iter().map(|one| (label(one.config()), Stats::default()));
         let all: Vec<_> = there.chain(away).collect();
-        for number in &NUMBERS {
-            let kind = if number.is_counter { MetricType::Counter } else { MetricType::Gauge };
-            let mut family = encoder.encode_descriptor(number.name, number.help, None, kind)?;
-            for (volume, stats) in &all {
-                let labels = [("volume", volume.as_str())];
-                let mut metric = family.encode_family(&labels)?;
-                let value = (number.of)(stats);
-                if number.is_counter {
-                    metric.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
-                } else {
-                    metric.encode_gauge(&value)?;
-                }
+        for group in COUNTERS {
+            let have = all.iter().filter_map(|(name, stats)| Some((name, (group.values)(stats)?)));
+            let have: Vec<_> = have.collect();
+            if have.is_empty() {
+                continue;
+            }
+            for (at, row) in group.rows.iter().enumerate() {
+                let values: Vec<_> =
+                    have.iter().map(|(name, values)| (name.as_str(), values[at])).collect();
+                encode_row(&mut encoder, group, row, &values)?;
             }
         }
-        let cooperation = all.iter().filter_map(|(name, stats)| Some((name, stats.cooperation?)));
-        let cooperation = cooperation.map(|(name, stats)| (name.as_str(), stats.each().collect()));
-        named(&mut encoder, "cooperation", &cooperation.collect::<Vec<_>>())?;
-        let aware = all.iter().filter_map(|(name, stats)| Some((name, stats.aware?)));
-        let aware = aware.map(|(name, stats)| (name.as_str(), stats.each().collect()));
-        named(&mut encoder, "content", &aware.collect::<Vec<_>>())?;
-        let tells = all.iter().filter_map(|(name, stats)| Some((name, stats.tells?)));
-        let tells = tells.map(|(name, stats)| (name.as_str(), stats.each().collect()));
-        named(&mut encoder, "tells", &tells.collect::<Vec<_>>())?;
-        let movement = all.iter().filter_map(|(name, stats)| Some((name, stats.movement?)));
-        let movement = movement.map(|(name, stats)| (name.as_str(), stats.each().collect()));
-        named(&mut encoder, "movement", &movement.collect::<Vec<_>>())?;
-        let lower = all.iter().filter_map(|(name, stats)| Some((name, stats.lower?)));
-        let lower = lower.map(|(name, stats)| (name.as_str(), stats.each().collect()));
-        named(&mut encoder, "lower", &lower.collect::<Vec<_>>())?;
         let mut family = encoder.encode_descriptor(
             "undercroft_request_seconds",
             "Time from a request's arrival to its answer",
@@ -296,7 +225,7 @@ impl Collector for Scrape {
                     if histogram.count() == 0 {
                         continue;
                     }
-                    let volume = name(entry);
+                    let volume = label(entry.volume().config());
                     let labels = [
                         ("volume", volume.as_str()),
                         ("operation", operation),
@@ -313,36 +242,55 @@ impl Collector for Scrape {
     }
 }
 
-/// Numbers as returned by `each`: name, meaning, whether it only grows, value.
-type Named = Vec<(&'static str, &'static str, bool, u64)>;
-
-/// Encodes a group of numbers that some volumes have.
-fn named(
+/// A metric of each volume for a row, and, where it was called otherwise before, another one under
+/// that name.
+fn encode_row(
     encoder: &mut DescriptorEncoder<'_>,
-    group: &str,
-    volumes: &[(&str, Named)],
+    group: &Group,
+    row: &Counter,
+    volumes: &[(&str, u64)],
 ) -> Result<(), fmt::Error> {
-    let Some((_, first)) = volumes.first() else { return Ok(()) };
-    for (place, (number, help, is_counter, _)) in first.iter().enumerate() {
-        let kind = if *is_counter { MetricType::Counter } else { MetricType::Gauge };
-        let (metric, help) = (format!("undercroft_{group}_{number}"), help.trim());
-        let mut family = encoder.encode_descriptor(&metric, help, None, kind)?;
-        for (volume, numbers) in volumes {
-            let labels = [("volume", *volume)];
-            let mut metric = family.encode_family(&labels)?;
-            let (.., value) = numbers[place];
-            if *is_counter {
-                metric.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
-            } else {
-                metric.encode_gauge(&value)?;
+    let (name, suffix) = (format!("undercroft_{}{}", group.prefix, row.metric), row.unit.suffix());
+    let stem = name.strip_suffix(suffix).and_then(|stem| stem.strip_suffix('_'));
+    let unit = stem.map(|_| Unit::Other(suffix.into()));
+    let stem = stem.unwrap_or(&name);
+    let family = encoder.encode_descriptor(stem, row.help, unit.as_ref(), row.kind.metric())?;
+    encode_volumes(family, row, row.unit.scale(), volumes)?;
+    if row.name == row.metric {
+        return Ok(());
+    }
+    let name = format!("undercroft_{}{}", group.prefix, row.name);
+    let help = format!("Deprecated, the next version has only {}.", group.metric(row));
+    let family = encoder.encode_descriptor(&name, &help, None, row.kind.metric())?;
+    encode_volumes(family, row, 1, volumes)
+}
+
+/// The values of a metric, each divided by `scale`.
+fn encode_volumes(
+    mut family: MetricEncoder<'_>,
+    row: &Counter,
+    scale: u32,
+    volumes: &[(&str, u64)],
+) -> Result<(), fmt::Error> {
+    for (volume, value) in volumes {
+        let labels = [("volume", *volume)];
+        let mut metric = family.encode_family(&labels)?;
+        match (row.kind, scale) {
+            (Kind::Counter, 1) => metric.encode_counter::<NoLabelSet, u64, u64>(value, None)?,
+            (Kind::Counter, scale) => {
+                let value = *value as f64 / f64::from(scale);
+                metric.encode_counter::<NoLabelSet, f64, u64>(&value, None)?;
             }
+            (_, 1) => metric.encode_gauge(value)?,
+            (_, scale) => metric.encode_gauge(&(*value as f64 / f64::from(scale)))?,
         }
     }
     Ok(())
 }
 
-fn name(entry: &ExportEntry) -> String {
-    entry.volume().config().name.clone()
+/// The value of the label of a volume: its name, in which the format wants these escaped.
+fn label(volume: &VolumeConfig) -> String {
+    volume.name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Sums the fine buckets (upper bound in nanoseconds, count) into the published ones.

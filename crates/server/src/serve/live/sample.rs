@@ -9,45 +9,10 @@ use serde_json::{Map, Value, json};
 use undercroft_nbd::CommandKind;
 
 use crate::clock;
-use crate::counters::{Latencies, Source, Stats};
+use crate::counters::{COUNTERS, Counter, Group, Kind, Latencies, Page, Source, Stats};
 use crate::histogram::BucketCounts;
 use crate::serve::exports::ExportEntry;
 use crate::serve::metrics::About;
-
-/// What is counted, in blocks where not said otherwise.
-const COUNTERS: [&str; 18] = [
-    "reads",
-    "read_hits",
-    "joined_reads",
-    "demoted_hits",
-    "reloaded_hits",
-    "staged_hits",
-    "writes",
-    "write_hits",
-    "read_bytes",
-    "written_bytes",
-    "store_read_bytes",
-    "store_written_bytes",
-    "evictions",
-    "bounded_writes",
-    "store_failures",
-    "told_evictions",
-    "useless_evictions",
-    "reloads",
-];
-
-/// What there is now.
-const GAUGES: [&str; 8] = [
-    "resident_bytes",
-    "capacity_bytes",
-    "dirty_bytes",
-    "in_progress",
-    "starved",
-    "reloads_waiting",
-    "stores_down",
-    // Of several volumes the largest.
-    "dirty_age_s",
-];
 
 /// Kinds of requests, with the sources of their slowest blocks. Of each: the number of requests,
 /// and median and 99th percentile in microseconds.
@@ -59,19 +24,41 @@ const TIMES: [(&str, CommandKind, &[Source]); 5] = [
     ("flush", CommandKind::Flush, &[Source::Hit, Source::Joined, Source::Miss]),
 ];
 
-/// The names of the numbers of a volume, in their order.
+/// The rows of a group that the page shows, with their places in it.
+fn shown(group: &Group) -> impl Iterator<Item = (usize, &Counter)> {
+    group.rows.iter().enumerate().filter(|(_, row)| row.page != Page::No)
+}
+
+/// The names of the numbers of a volume, in their order: those of the table of counters as in JSON,
+/// behind the name of their group and a point, or as in `/metrics` where they are in bytes.
 pub(super) fn fields() -> Vec<String> {
-    let plain = COUNTERS.iter().chain(&GAUGES).map(|&name| name.to_owned());
+    let mut all = Vec::new();
+    for group in COUNTERS {
+        let before = if group.json.is_empty() { String::new() } else { format!("{}.", group.json) };
+        for (_, row) in shown(group) {
+            let bytes = row.metric.trim_end_matches(row.unit.suffix());
+            let (plain, bytes) = (format!("{before}{}", row.name), format!("{before}{bytes}bytes"));
+            all.extend((row.page != Page::Bytes).then_some(plain));
+            all.extend((row.page != Page::Plain).then_some(bytes));
+        }
+    }
     let times = ["requests", "p50_us", "p99_us"];
-    let times = TIMES.iter().flat_map(|(name, ..)| times.map(|what| format!("{name}_{what}")));
-    plain.chain(times).collect()
+    all.extend(TIMES.iter().flat_map(|(name, ..)| times.map(|what| format!("{name}_{what}"))));
+    all
+}
+
+/// A number of the page.
+#[derive(Clone, Copy)]
+struct Number {
+    kind: Kind,
+    value: u64,
 }
 
 /// The counters of a volume at some time, or their growth between two times.
 #[derive(Clone, Default)]
 struct Reading {
-    counters: [u64; COUNTERS.len()],
-    gauges: [u64; GAUGES.len()],
+    /// In the order of [`fields`].
+    numbers: Vec<Number>,
     times: [BucketCounts; TIMES.len()],
 }
 
@@ -89,48 +76,28 @@ impl Reading {
     }
 
     fn of_stats(stats: &Stats, block_bytes: u64) -> Reading {
-        let coop = stats.cooperation.unwrap_or_default();
-        let aware = stats.aware.unwrap_or_default();
-        Reading {
-            counters: [
-                stats.reads,
-                stats.read_hits,
-                stats.joined_reads,
-                coop.demoted_hits,
-                coop.reloaded_hits,
-                coop.staged_hits + coop.restaged_hits,
-                stats.writes,
-                stats.write_hits,
-                stats.reads * block_bytes,
-                stats.writes * block_bytes,
-                stats.store_reads * block_bytes,
-                stats.store_writes * block_bytes,
-                stats.evictions,
-                stats.bounded_writes,
-                stats.store_failures,
-                coop.hints + aware.hints,
-                coop.late_hints + coop.stale_hints + aware.late_hints + aware.stale_hints,
-                coop.reloads,
-            ],
-            gauges: [
-                stats.resident * block_bytes,
-                stats.capacity_blocks * block_bytes,
-                stats.dirty * block_bytes,
-                stats.in_progress,
-                stats.starved,
-                coop.reloads_waiting,
-                1_u64.saturating_sub(stats.store_up),
-                stats.dirty_age_s,
-            ],
-            ..Reading::default()
+        let mut numbers = Vec::new();
+        for group in COUNTERS {
+            let values = (group.values)(stats);
+            for (at, row) in shown(group) {
+                let value = values.as_ref().map_or(0, |values| values[at]);
+                let number = |value| Number { kind: row.kind, value };
+                let bytes = number(value.saturating_mul(block_bytes));
+                numbers.extend((row.page != Page::Bytes).then_some(number(value)));
+                numbers.extend((row.page != Page::Plain).then_some(bytes));
+            }
         }
+        Reading { numbers, ..Reading::default() }
     }
 
     /// What was counted since an earlier reading. Counts that were reset begin at 0.
     fn since(&self, earlier: &Reading) -> Reading {
         let mut grown = self.clone();
-        let counters = grown.counters.iter_mut().zip(&earlier.counters);
-        counters.for_each(|(now, before)| *now = now.saturating_sub(*before));
+        for (now, before) in grown.numbers.iter_mut().zip(&earlier.numbers) {
+            if now.kind == Kind::Counter {
+                now.value = now.value.saturating_sub(before.value);
+            }
+        }
         for (now, before) in grown.times.iter_mut().zip(&earlier.times) {
             *now = now.since(before);
         }
@@ -138,19 +105,14 @@ impl Reading {
     }
 
     fn add(&mut self, other: &Reading) {
-        let [.., age] = self.gauges;
-        let own = self.counters.iter_mut().chain(&mut self.gauges);
-        let sums = own.zip(other.counters.iter().chain(&other.gauges));
-        sums.for_each(|(own, other)| *own = own.saturating_add(*other));
-        let [.., sum] = &mut self.gauges;
-        *sum = age.max(other.gauges[GAUGES.len() - 1]);
+        let own = self.numbers.iter_mut().zip(&other.numbers);
+        own.for_each(|(own, other)| own.kind.add(&mut own.value, other.value));
         self.times.iter_mut().zip(&other.times).for_each(|(own, other)| own.add(other));
     }
 
     /// The numbers in the order of [`fields`]; times are null without requests.
     fn row(&self) -> Value {
-        let mut row: Vec<Value> =
-            self.counters.iter().chain(&self.gauges).map(|&number| json!(number)).collect();
+        let mut row: Vec<_> = self.numbers.iter().map(|number| json!(number.value)).collect();
         for times in &self.times {
             let requests = times.count();
             let at = |q| (requests > 0).then(|| times.quantile_ns(q).div_ceil(1000));
@@ -175,7 +137,8 @@ impl Sampler {
         let order = about.exports.order();
         let shown: HashMap<&str, ()> =
             order.iter().take(super::VOLUMES).map(|name| (name.as_str(), ())).collect();
-        let (mut total, mut by, mut after) = (Reading::default(), Map::new(), HashMap::new());
+        let mut total = Reading::of_stats(&Stats::default(), 0);
+        let (mut by, mut after) = (Map::new(), HashMap::new());
         for entry in about.exports.all() {
             let (name, reading) = (entry.volume().config().name.clone(), Reading::of(&entry));
             // A volume that has just come has counted nothing before.
@@ -220,7 +183,7 @@ mod tests {
             ("reads", json!(30)),
             ("read_bytes", json!(30 * 4096)),
             ("dirty_bytes", json!(2 * 4096)),
-            ("stores_down", json!(0)),
+            ("dirty_age_s", json!(0)),
             ("read_requests", json!(3)),
             ("write_p99_us", Value::Null),
         ] {
@@ -240,6 +203,24 @@ mod tests {
         all.add(&reading(4, 9));
         let row = all.row();
         assert_eq!(value(&row, "dirty_bytes"), 7 * 512);
-        assert_eq!((value(&row, "dirty_age_s"), value(&row, "stores_down")), (40.into(), 2.into()));
+        assert_eq!(value(&row, "dirty_age_s"), 40);
+    }
+
+    #[test]
+    fn the_page_uses_each_number_that_it_gets() {
+        let script = undercroft_report::live::FILES.iter().find(|file| file.name == "live.js");
+        let script = script.unwrap().text;
+        let fields = fields();
+        for field in &fields[..fields.len() - 3 * TIMES.len()] {
+            let is_used = [format!("\"{field}\""), format!(".{field}")]
+                .iter()
+                .any(|text| script.contains(text));
+            assert!(is_used, "{field}");
+        }
+        // And it asks for no other.
+        for asked in script.split(['"']).skip(1).step_by(2) {
+            let is_number = asked.starts_with("cooperation.") || asked.starts_with("aware.");
+            assert!(!is_number || fields.iter().any(|field| field == asked), "{asked}");
+        }
     }
 }
