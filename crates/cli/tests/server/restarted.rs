@@ -119,7 +119,7 @@ async fn requests_do_not_wait_for_ever() {
     let place = Place::new();
     place.write("v.img", vec![0; (BLOCKS * BLOCK) as usize]);
     let below = Below::start(&place);
-    let server = place.serve("--volume v=nbd+unix:///?socket=below,reconnect-s=2");
+    let server = place.serve("--volume v=nbd+unix:///?socket=below,reconnect-s=10");
     let client = server.connect("v").await;
     // nbdkit tells that it ends only when it is asked for something, and may take a moment to see
     // the signal: until then it answers.
@@ -141,7 +141,7 @@ async fn requests_do_not_wait_for_ever() {
     assert_eq!(server.count("v", "store_up"), 0);
     let began = Instant::now();
     assert!(read(&client, (BLOCKS - 1) * BLOCK, 4096).await.is_err());
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     let _below = Below::start(&place);
     read(&client, 0, 4096).await.unwrap();
     assert_eq!(server.count("v", "store_up"), 1);

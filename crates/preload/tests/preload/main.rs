@@ -308,13 +308,16 @@ async fn servers_that_are_absent_or_hang_or_go_hold_nothing_up() {
     let served = serve().await;
     let command = slow(served.uri.to_string());
     let running = tokio::spawn(run(command));
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    assert!(!told(&served).0.is_empty(), "{}", place.log());
+    let since = Instant::now();
+    while told(&served).0.is_empty() {
+        assert!(since.elapsed() < Duration::from_secs(20), "{}", place.log());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     drop(served);
     let output = running.await.expect("no panic");
     assert!(output.status.success(), "{}", shown(&output));
     // Each run takes 2 seconds by itself; nobody waited for a server.
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -15,8 +15,8 @@ use undercroft_server::{Caller, Write};
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 4096;
 
-/// Of this thread.
-fn processor_time() -> Duration {
+/// Of this thread: what others do on a busy machine does not count.
+pub(crate) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
