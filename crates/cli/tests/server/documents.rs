@@ -28,8 +28,8 @@ const NOT_RUN: [(&str, &str); 4] = [
     ),
 ];
 
-/// The address of the pages.
-const ADDRESS: &str = "127.0.0.1:10809";
+/// The addresses of the pages: of a server, and of its live page.
+const ADDRESSES: [&str; 2] = ["127.0.0.1:10809", "127.0.0.1:10880"];
 
 /// Lines that begin so have times: the rest of them is not compared.
 const TIMED: [&str; 3] = ["latency", "took", "simulated"];
@@ -90,7 +90,8 @@ fn missing<'a>(shown: &'a [String], printed: &str) -> Option<&'a str> {
 /// A folder in which the commands of a page are run, and the server that runs now.
 struct Reader {
     place: Place,
-    address: String,
+    /// Those that stand for the addresses of the page.
+    addresses: [String; 2],
     server: Option<Child>,
 }
 
@@ -99,9 +100,21 @@ impl Reader {
         let place = Place::new();
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
         symlink(examples, place.path("examples")).unwrap();
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap().to_string();
-        Self { place, address, server: None }
+        let free = ADDRESSES.map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = free.each_ref().map(|socket| socket.local_addr().unwrap().to_string());
+        Self { place, addresses, server: None }
+    }
+
+    /// A text of the page with the addresses of here.
+    fn here(&self, text: &str) -> String {
+        let pairs = ADDRESSES.iter().zip(&self.addresses);
+        pairs.fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
+    }
+
+    /// A text of here with the addresses of the page.
+    fn there(&self, text: &str) -> String {
+        let pairs = ADDRESSES.iter().zip(&self.addresses);
+        pairs.fold(text.to_owned(), |text, (theirs, ours)| text.replace(ours, theirs))
     }
 
     fn shell(&self, command: &str) -> Command {
@@ -115,20 +128,26 @@ impl Reader {
 
     /// Runs a command; what it prints, with the address of the page.
     fn run(&mut self, shown: &Shown) -> String {
-        let command = shown.command.replace(ADDRESS, &self.address);
+        let command = self.here(&shown.command);
+        if command == "kill %1; wait" {
+            assert!(self.server.is_some(), "there is no server to end");
+            self.end();
+            return String::new();
+        }
         let Some(serve) = command.strip_suffix(" &") else {
             let output = self.shell(&format!("{{ {command}; }} 2>&1")).output().unwrap();
-            return String::from_utf8(output.stdout).unwrap().replace(&self.address, ADDRESS);
+            return self.there(&String::from_utf8(output.stdout).unwrap());
         };
         self.end();
         // The data of the page's server before this one are not its own.
         let _ = fs::remove_file(self.place.path("demo.img"));
-        let serve = format!("exec {serve} --listen {}", self.address);
+        let serve = format!("exec {serve} --listen {}", self.addresses[0]);
         let mut server = self.shell(&serve).spawn().unwrap();
         let lines = BufReader::new(server.stdout.take().unwrap()).lines();
-        let printed: Vec<String> = lines.take(3).map(Result::unwrap).collect();
+        let count = if serve.contains("--http") { 4 } else { 3 };
+        let printed: Vec<String> = lines.take(count).map(Result::unwrap).collect();
         self.server = Some(server);
-        printed.join("\n").replace(&self.address, ADDRESS)
+        self.there(&printed.join("\n"))
     }
 
     fn end(&mut self) {
