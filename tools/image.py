@@ -47,9 +47,6 @@ def root(program):
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=packed, mode="w") as layer:
         environment = dict(os.environ, DESTDIR=folder, PREFIX="/usr")
         subprocess.run(["tools/install.sh", program], check=True, env=environment)
-        # Stripped are the copies.
-        subprocess.run(["strip", f"{folder}/usr/bin/undercroft"], check=True)
-        subprocess.run(["strip", "--strip-unneeded", f"{folder}/usr/lib/libundercroft_cct.so"], check=True)
         files = {str(path)[len(folder):]: path for path in Path(folder).rglob("*") if path.is_file()}
         files |= {path: Path(path) for path in libraries(program)}
         if CERTIFICATES.exists():

@@ -10,9 +10,9 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 DESTDIR=$root PREFIX=/usr tools/install.sh "$program"
-strip "$root/usr/bin/undercroft"
-strip --strip-unneeded "$root/usr/lib/libundercroft_cct.so"
-gzip -9n "$root/usr/share/doc/undercroft/CHANGELOG.md"
+# Where Debian's zsh looks.
+mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions"
+gzip -9n "$root/usr/share/doc/undercroft/CHANGELOG.md" "$root"/usr/share/man/man1/*
 
 # Of this machine: a package for an older Debian is made there.
 libc=$(dpkg-query --showformat '${Version}' --show libc6 | sed 's/-.*//')
@@ -31,7 +31,8 @@ Description: block storage server whose cache sits below another cache
  managed for the second level. Its simulator says from a trace what that cache is worth.
  .
  The server is not started by the installation: write /etc/undercroft/undercroft.toml, as the example
- in /usr/share/doc/undercroft/examples shows, and then systemctl enable --now undercroft.
+ in /usr/share/doc/undercroft/examples shows, and then systemctl enable --now undercroft. Drop-ins for
+ its unit, a dashboard for Grafana and alert rules for Prometheus are there, too.
 END
 package=$(dirname "$program")/undercroft_${version}_$architecture.deb
 dpkg-deb -Z"${COMPRESSION:-xz}" --root-owner-group --build "$root" "$package" >&2

@@ -39,7 +39,8 @@ fn the_package_works_in_a_fresh_root() {
     output(Command::new("dpkg-deb").arg("-x").arg(package.trim()).arg(root.path()));
     fs::remove_file(package.trim()).unwrap();
     let within = |path: &Path| root.path().join(path.strip_prefix("/").unwrap());
-    for library in libraries(&within(Path::new("/usr/bin/undercroft"))) {
+    let program = Path::new("/usr/bin/undercroft");
+    for library in libraries(&within(program)) {
         let place = within(&library);
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         fs::copy(library, place).unwrap();
@@ -69,6 +70,33 @@ fn the_package_works_in_a_fresh_root() {
     let unit = fs::read_to_string(unit).unwrap();
     assert!(unit.contains("ExecStart=/usr/bin/undercroft serve"), "{unit}");
     assert!(within(Path::new("/usr/lib/libundercroft_cct.so")).exists());
+    // What else people look for after an installation.
+    let documents = "/usr/share/doc/undercroft";
+    for path in [
+        "/usr/share/man/man1/undercroft.1.gz",
+        "/usr/share/man/man1/undercroft-serve.1.gz",
+        "/usr/share/bash-completion/completions/undercroft",
+        "/usr/share/zsh/vendor-completions/_undercroft",
+        "/usr/share/fish/vendor_completions.d/undercroft.fish",
+        &format!("{documents}/examples/prometheus/alerts.yml"),
+        &format!("{documents}/examples/prometheus/grafana.json"),
+        &format!("{documents}/examples/systemd/undercroft.service.d/credentials.conf"),
+        &format!("{documents}/examples/systemd/postgresql.service.d/undercroft.conf"),
+        &format!("{documents}/docs/user/operations.md"),
+    ] {
+        let size = fs::metadata(within(Path::new(path))).map(|file| file.len());
+        assert!(size.is_ok_and(|size| size > 100), "{path}");
+    }
+    let sections = output(Command::new("readelf").args(["-S", "-W"]).arg(within(program)));
+    let has = |name: &str| sections.contains(name);
+    assert!(has(".text") && !has(".debug_line") && !has(".symtab"), "{sections}");
+    // Everybody may read it.
+    let closed = output(
+        Command::new("find")
+            .arg(root.path().join("usr"))
+            .args(["-not", "-perm", "-444", "-o", "-type", "d", "-not", "-perm", "-555"]),
+    );
+    assert_eq!(closed, "", "files that not everybody can read");
 }
 
 #[test]
