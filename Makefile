@@ -1,9 +1,11 @@
 # What people do with a clone: `make run`, `make test`, `make demo`, `make bench`. Each sets up what it needs.
 
 CARGO ?= cargo
-UNDERCROFT = target/release/undercroft
+# What is built lies here: the program, and examples that are measured.
+BUILT = target/release
+UNDERCROFT = $(BUILT)/undercroft
 
-.PHONY: help build run demo install package image python test python-test simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
+.PHONY: help build run demo install package image python test python-test check-commands simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -14,6 +16,7 @@ help:
 	@echo "make image    build, and make a container image (an OCI archive, for podman load or docker load)"
 	@echo "make test   formatting, lints, and every test"
 	@echo "make python-test  the tests of the Python package alone (make test has them too)"
+	@echo "make check-commands [ONLY=...]  every command here, at its smallest size (before a release; half an hour)"
 	@echo "make simulate-faults  the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
 	@echo "make simulate-patches  within how many seeds the simulation finds faults that are put back"
 	@echo "make interleavings  a model checker for the lock, the frame pool and the ring (a minute)"
@@ -68,12 +71,15 @@ test:
 	$(CARGO) fmt --all --check
 	@find crates tools -name '*.rs' -not -path '*/target/*' -exec rustfmt --edition 2024 --check {} +
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) test --workspace --locked
-	@tools/python.sh test
+	@tools/each.sh '$(CARGO) test --workspace --locked --no-fail-fast' 'tools/python.sh test'
 
 python-test:
 	@tools/setup.sh python
 	@tools/python.sh test
+
+check-commands: build
+	$(CARGO) build --release --locked --examples
+	@/usr/bin/python3 tools/commands.py $(BUILT) $(ONLY)
 
 simulate-faults:
 	$(CARGO) test --locked -p undercroft-server --test simulation for_some_time -- --ignored --nocapture
@@ -98,7 +104,7 @@ effects: build
 
 content-aware: build
 	$(CARGO) build --release --locked -p undercroft-cache --example content_cost
-	@python3 tools/content_aware.py $(UNDERCROFT)
+	@python3 tools/content_aware.py $(UNDERCROFT) $(AWARE)
 
 hierarchies: build
 	@python3 tools/hierarchies.py $(UNDERCROFT) $(HIERARCHIES)
@@ -115,11 +121,11 @@ bench: build
 
 bench-reading: build
 	$(CARGO) build --release --locked -p undercroft-trace --example read_speed
-	@python3 tools/bench/reading.py $(UNDERCROFT) target/release/examples/read_speed $(BENCH)
+	@python3 tools/bench/reading.py $(UNDERCROFT) $(BUILT)/examples/read_speed $(BENCH)
 
 bench-server: build
 	$(CARGO) build --release --locked -p undercroft-nbd --example floor
-	@tools/bench/server.sh $(UNDERCROFT) target/release/examples/floor $(BENCH)
+	@tools/bench/server.sh $(UNDERCROFT) $(BUILT)/examples/floor $(BENCH)
 
 bench-turns: build
 	@python3 tools/bench/turns.py $(UNDERCROFT) $(BENCH)
@@ -135,7 +141,7 @@ bench-advice: build
 
 advice:
 	$(CARGO) build --release --locked -p undercroft-adviser --example coverage
-	@python3 tools/advice.py target/release/examples/coverage $(or $(UNDERCROFT_TRACES),../shared/traces)
+	@python3 tools/advice.py $(BUILT)/examples/coverage $(or $(UNDERCROFT_TRACES),../shared/traces) $(ADVICE)
 
 bench-hierarchies: build
 	@python3 tools/bench/hierarchies.py $(UNDERCROFT) $(BENCH)
@@ -144,11 +150,11 @@ bench-aware: build
 	@python3 tools/bench/aware.py $(UNDERCROFT) $(or $(UNDERCROFT_TRACES),../shared/traces)/arc/OLTP.lis.zst $(BENCH)
 
 bench-python: build python
-	@target/python/build/bin/python tools/bench/python.py $(UNDERCROFT)
+	@target/python/build/bin/python tools/bench/python.py $(UNDERCROFT) $(BENCH)
 
 bench-against: build
 	@python3 tools/bench/against.py $(or $(BEFORE),$(error BEFORE= names the other program)) $(UNDERCROFT) \
-	    $(if $(QUICK),--quick)
+	    $(if $(QUICK),--quick) $(BENCH)
 
 experiment: build
 	@tools/setup.sh test

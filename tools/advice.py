@@ -1,7 +1,8 @@
 """Compares the adviser's figures with full simulations of the traces at hand, and writes the table into
-docs/measurements/advice.md.
+docs/measurements/advice.md. With further arguments, which choose some of the cases (the example `coverage` of crates/adviser
+explains them), it prints the table instead.
 
-  advice.py COVERAGE [TRACES]
+  advice.py COVERAGE [TRACES [PART-OF-A-NAME [BLOCKS]]]
 """
 
 import pathlib
@@ -14,9 +15,12 @@ PAGE = pathlib.Path("docs/measurements/advice.md")
 
 
 def main():
-    program, folder = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else str(TRACES)
-    found = subprocess.run([program, folder], check=True, stdout=subprocess.PIPE, text=True)
-    PAGE.write_text(put(PAGE.read_text(), "coverage", found.stdout.strip()))
+    program, folder, *chosen = sys.argv[1:] if len(sys.argv) > 2 else [sys.argv[1], str(TRACES)]
+    found = subprocess.run([program, folder, *chosen], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    if chosen:
+        print(found)
+    else:
+        PAGE.write_text(put(PAGE.read_text(), "coverage", found))
 
 
 if __name__ == "__main__":

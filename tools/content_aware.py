@@ -16,7 +16,7 @@ from pages import TRACES as FOLDER, put, table
 
 DOC = pathlib.Path("docs/measurements/content-aware.md")
 PROGRAM = sys.argv[1]
-EXAMPLE = "target/release/examples/content_cost"
+EXAMPLE = str(pathlib.Path(PROGRAM).parent / "examples/content_cost")
 WARMUP = ["--warmup", "10%"]
 SECTORS = ["--unit", "512", "--block", "4096"]
 

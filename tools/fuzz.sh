@@ -2,7 +2,8 @@
 # Runs the fuzz targets (crates/nbd/fuzz: the protocol; crates/hints/fuzz: messages of hints;
 # crates/server/fuzz: a server with hints, files of a warm restart; crates/trace/fuzz: the readers of
 # traces), one after another, for FUZZ_MINUTES each (default 10). Needs a nightly Rust and cargo-fuzz.
-# What is found stays in artifacts/ there, and what was learnt in corpus/, for the next run.
+# What is found stays in artifacts/ there, and what was learnt in corpus/, for the next run. FUZZ_TARGETS:
+# only these, as "nbd/requests trace/readers".
 set -eu
 
 minutes=${FUZZ_MINUTES:-10}
@@ -18,8 +19,8 @@ unset CARGO_TARGET_DIR
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 summary=""
-for place in nbd/handshake nbd/requests nbd/client hints/hints server/hinted server/state trace/readers
-do
+all="nbd/handshake nbd/requests nbd/client hints/hints server/hinted server/state trace/readers"
+for place in ${FUZZ_TARGETS:-$all}; do
     crate=crates/${place%/*} target=${place#*/}
     echo "fuzz: $target of $crate for $minutes min"
     # Inputs beyond 64 KiB find nothing that shorter ones do not.

@@ -1,6 +1,6 @@
 """Two programs in turn: whether one is slower than the other where it matters. Prints one table.
 
-  against.py BEFORE AFTER [--quick]
+  against.py BEFORE AFTER [--quick] [--rounds N]
 
 Instructions under callgrind come first: of simulations with every policy, where they never vary, and of a server for each
 request, where they do by some percent. They know nothing of memory. Then processor time, in rounds.
@@ -27,6 +27,7 @@ def main():
     parser.add_argument("before")
     parser.add_argument("after")
     parser.add_argument("--quick", action="store_true", help="two minutes instead of ten")
+    parser.add_argument("--rounds", type=int, help="of processor time; default: 9, or 5")
     options = parser.parse_args()
     quick = options.quick
     timed = TIMED if quick else [*TIMED, *MORE_TIMED]
@@ -41,7 +42,7 @@ def main():
             *server.cases(stack, options.before, 0.5, False),
             *hints.cases(stack, options.before, 0.5, False),
         ]
-        beyond = compare(options.before, options.after, cases, 5 if quick else 9)
+        beyond = compare(options.before, options.after, cases, options.rounds or (5 if quick else 9))
     print(f"\n{len(cases)} cases, {len(beyond)} beyond their limit{': ' if beyond else ''}{', '.join(beyond)}")
 
 

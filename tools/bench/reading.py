@@ -1,4 +1,4 @@
-"""How fast traces are read, in processor time of one core: python reading.py UNDERCROFT READ_SPEED.
+"""How fast traces are read, in processor time of one core: python reading.py UNDERCROFT READ_SPEED [--quick].
 
 Text formats in MB of text a second, over generated traces of 600,000 requests and, where there are real ones
 (UNDERCROFT_TRACES), over those uncompressed; then a characterisation of a recorded trace, and exact distances of 50
@@ -13,7 +13,8 @@ import subprocess
 from common import child, spread, traces
 
 WORK = pathlib.Path("target/bench/reading")
-REQUESTS = 600_000
+# Requests of a generated trace, and references, in millions, of the trace whose distances are counted.
+REQUESTS, REFERENCES_M = 600_000, 50
 # A line of each text format for request number i of a block address, a length in bytes, and whether it reads.
 LINES = {
     "spc": lambda i, at, length, reads: f"{i % 3},{at // 512},{length},{'rW'[not reads]},{i // 1000}.{i % 1000:03d}000",
@@ -32,23 +33,23 @@ LINES = {
 # Real ones: text that is read as it is, and a name for it.
 REAL = [("OLTP.lis", "arc/OLTP.lis.zst"), ("postgres.csv", "recorded/postgres-tpcc10w-sb32m.csv.zst")]
 RECORDED = "recorded/postgres-tpcc10w-sb32m.csv.zst"
-DISTANCES = "zipf,blocks=22500000,alpha=0,requests=50000000,scramble=true"
+DISTANCES = "zipf,blocks={blocks},alpha=0,requests={requests},scramble=true"
 
 
-def texts():
-    """The text traces, made once."""
-    WORK.mkdir(parents=True, exist_ok=True)
+def texts(work, count):
+    """The text traces with so many requests, made once."""
+    work.mkdir(parents=True, exist_ok=True)
     source = random.Random(1)
     requests = [(source.randrange(1 << 22) * 4096, 4096 * source.choice([1, 1, 1, 2, 4]), source.random() < 0.6)
-                for _ in range(REQUESTS)]  # fmt: skip
+                for _ in range(count)]  # fmt: skip
     for name, line in LINES.items():
-        path = WORK / f"generated.{name}"
+        path = work / f"generated.{name}"
         if not path.exists():
             head = "time,op,byte,size\n" if name == "csv" else ""
             path.write_text(head + "".join(line(i, *request) + "\n" for i, request in enumerate(requests)))
         yield path
     for name, file in REAL:
-        path = WORK / name
+        path = work / name
         if (traces() / file).exists():
             if not path.exists():
                 subprocess.run(["zstd", "-dqf", traces() / file, "-o", path], check=True)
@@ -60,22 +61,27 @@ def main():
     parser.add_argument("undercroft")
     parser.add_argument("read_speed")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one round of small traces: a trial")
     options = parser.parse_args()
+    part = 1000 if options.quick else 1
+    work, rounds = WORK / ("quick" if options.quick else ""), 1 if options.quick else options.rounds
     print("| trace | format | MB | MB/s | target |\n| --- | --- | --- | --- | --- |")
-    for path in texts():
-        runs = [child([options.read_speed, path]) for _ in range(options.rounds)]
+    for path in texts(work, REQUESTS // part):
+        runs = [child([options.read_speed, path]) for _ in range(rounds)]
         megabytes = path.stat().st_size / 1e6
         kind = runs[0][0].decode().split(": ")[1].split(",")[0]
         speeds = [megabytes / cpu for _, cpu, _ in runs]
         print(f"| {path.name} | {kind} | {megabytes:.1f} | {spread(speeds, 0)} | 200 |", flush=True)
     if (traces() / RECORDED).exists():
-        runs = [child([options.undercroft, "characterize", traces() / RECORDED])[1] for _ in range(options.rounds)]
+        runs = [child([options.undercroft, "characterize", traces() / RECORDED])[1] for _ in range(rounds)]
         print(f"\nCharacterisation of {RECORDED}: {spread(runs)} CPU s; target 2")
-    big = WORK / "distances.uct"
+    millions = REFERENCES_M / part
+    big, distances = work / "distances.uct", DISTANCES.format(blocks=22_500_000 // part, requests=int(millions * 1e6))
     if not big.exists():
-        child([options.undercroft, "trace", "generate", DISTANCES, "-o", big])
+        child([options.undercroft, "trace", "generate", distances, "-o", big])
     _, cpu, mebibytes = child([options.undercroft, "characterize", big])
-    print(f"\nCharacterisation of {DISTANCES}: {cpu:.1f} CPU s ({50 / cpu:.1f} M references/s; target 4), {mebibytes:.0f} MiB")
+    speed = f"{cpu:.1f} CPU s ({millions / cpu:.1f} M references/s; target 4)"
+    print(f"\nCharacterisation of {distances}: {speed}, {mebibytes:.0f} MiB")
 
 
 main()

@@ -39,6 +39,7 @@ def arguments():
     parser.add_argument("--undercroft", type=pathlib.Path, default=program, help="the program (or UNDERCROFT)")
     parser.add_argument("--tools", type=pathlib.Path, default=target / "tools", help="where go-tpc and PostgreSQL 18 are")
     parser.add_argument("--work", type=pathlib.Path, default=target / "experiment", help="golden copies, runs and results")
+    parser.add_argument("--smallest", action="store_true", help="whether it works: one warehouse, one round, seconds of load")
     parser.add_argument("--continue", dest="goes_on", action="store_true", help="keep results, make those that are missing")
     parser.add_argument("--table", metavar="RESULTS", type=pathlib.Path, help="print the table of a folder, and draw its picture; run nothing")
     parser.add_argument("--clean", action="store_true", help="end and unmount what a killed run has left")
@@ -64,6 +65,8 @@ def check_programs(options):
 
 def perform(options):
     experiment = settings.read(options.file)
+    if options.smallest:
+        experiment = settings.smallest(experiment)
     check_programs(options)
     if experiment.database.kind == "postgresql-18":
         install.postgresql_18(options.tools)

@@ -160,3 +160,11 @@ def read(path):
     title = given.pop("title", path.stem)
     others = ["title", "volume", "arm", *parts]
     return make(Experiment, path, given, others, name=path.stem, title=title, arms=arms, **parts)
+
+
+def smallest(experiment):
+    """The same with one warehouse, one round and seconds of load: it says whether an experiment works, and nothing else."""
+    load = dataclasses.replace(experiment.load, rate=min(experiment.load.rate, 60), seconds=6, warmup=1, warmup_max=2, warmup_step=1)
+    database = dataclasses.replace(experiment.database, warehouses=1)
+    name = f"{experiment.name}-smallest"
+    return dataclasses.replace(experiment, name=name, rounds=1, check="last", load=load, database=database)

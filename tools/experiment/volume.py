@@ -53,7 +53,7 @@ class Server:
     def stats(self):
         """The counters of each volume, and when they were read."""
         try:
-            with self.opener.open(self.live, timeout=30) as answer:
+            with self.opener.open(self.live + "stats", timeout=30) as answer:
                 return {"at_s": time.monotonic()} | json.load(answer)["volumes"]
         except OSError as error:
             said = (self.home / "server.log").read_text()

@@ -14,5 +14,6 @@ mod prices;
 mod report;
 mod sweeps;
 mod tables;
+mod targets;
 mod tidy;
 mod traces;

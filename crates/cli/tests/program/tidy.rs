@@ -283,6 +283,63 @@ fn the_reproduction_is_complete() {
     report("make reproduce", &wrong);
 }
 
+/// A target or a script that nothing runs breaks, and nobody sees it.
+#[test]
+fn every_command_is_tried_before_a_release() {
+    let mut complete = Command::new("python3");
+    complete.args(["tools/commands.py", "--complete"]).current_dir(root());
+    let Ok(output) = complete.output() else {
+        return println!("skipped: python3 is not installed");
+    };
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+/// A target that a document names is one.
+#[test]
+fn documents_name_targets_that_there_are() {
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let is_target = |word: &str| makefile.lines().any(|line| line.starts_with(&format!("{word}:")));
+    let mut wrong = Vec::new();
+    // The changelog tells of those that are gone, too.
+    for (path, text) in files(".md").into_iter().filter(|(path, _)| !path.ends_with("CHANGELOG.md"))
+    {
+        for (number, line) in text.lines().enumerate() {
+            let quoted = line.split('`').skip(1).step_by(2).chain(line.strip_prefix("    "));
+            for target in quoted.filter_map(|text| text.strip_prefix("make ")) {
+                let word = target.split_whitespace().next().unwrap_or_default();
+                if !word.contains('=') && !is_target(word) {
+                    wrong.push(format!("{}: make {word}", place(&path, number)));
+                }
+            }
+        }
+    }
+    report("targets that the Makefile has not", &wrong);
+}
+
+/// `make test` runs all test programs, and Python's, before it says no.
+#[test]
+fn one_failed_test_program_does_not_hide_the_others() {
+    let mut make = Command::new("make");
+    let Ok(plan) = make.args(["-n", "test", "CARGO=cargo"]).current_dir(root()).output() else {
+        return println!("skipped: make is not installed");
+    };
+    let plan = String::from_utf8(plan.stdout).unwrap();
+    let last = plan.lines().last().unwrap();
+    let crates = "'cargo test --workspace --locked --no-fail-fast'";
+    assert_eq!(last, format!("tools/each.sh {crates} 'tools/python.sh test'"));
+    let each = |commands: &[&str]| {
+        let output = Command::new(root().join("tools/each.sh")).args(commands).output().unwrap();
+        let [out, errors] =
+            [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());
+        (output.status.code(), out, errors)
+    };
+    let (status, out, errors) = each(&["echo one; exit 3", "echo two", "exit 4"]);
+    assert_eq!((status, &*out), (Some(1), "one\ntwo\n"));
+    assert_eq!(errors, "failed:\n  echo one; exit 3\n  exit 4\n");
+    assert_eq!(each(&["echo one", "true"]), (Some(0), "one\n".to_owned(), String::new()));
+}
+
 /// The first word of each line that the program prints and `is_named` accepts.
 fn printed(arguments: &[&str], is_named: fn(&str) -> bool) -> Vec<String> {
     let out = Command::new(env!("CARGO_BIN_EXE_undercroft")).args(arguments).output().unwrap();
