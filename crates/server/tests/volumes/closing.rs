@@ -1,5 +1,6 @@
 //! Stores that refuse, and what FLUSH and the end of a volume do about it: a FLUSH ends, one bad
-//! block costs no other, a store that comes back gets everything, and what is lost is named.
+//! block costs no other, a store that comes back gets everything, and what is lost is named. The
+//! clock moves only while nothing else is to do: a busy machine uses up no patience.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +67,7 @@ async fn stored(memory: &Arc<MemoryStore>, blocks: u64) -> Vec<u8> {
 
 /// WRITE, FLUSH and WRITE of neighbouring blocks that arrive together are written out as one run:
 /// the failure of the second block must not hide that of the first from the FLUSH.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_flush_ends_whatever_is_refused_beside_it() {
     for rule in [every_write(Fails::Error(FailWith::Io)), bad(10, 11), bad(11, 12)] {
         let Fixture { volume, faults, .. } = fixture(write_back(64), rule);
@@ -96,7 +97,7 @@ async fn a_flush_ends_whatever_is_refused_beside_it() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn flushes_beside_writes_to_a_bad_place_all_end() {
     let Fixture { volume, .. } = fixture(write_back(256), bad(40, 60));
     let mut answers = Vec::new();
@@ -113,7 +114,7 @@ async fn flushes_beside_writes_to_a_bad_place_all_end() {
     volume.validate().unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_bad_block_costs_no_other() {
     let blocks = 6000;
     let Fixture { volume, memory, .. } = fixture(write_back(8192), bad(3000, 3001));
@@ -128,7 +129,7 @@ async fn one_bad_block_costs_no_other() {
 }
 
 /// Blocks that the store refuses are the oldest that are dirty: the flusher gets past them.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_bad_place_stops_the_write_back_of_no_other_block() {
     let mut config = write_back(8192);
     config.dirty_age = Duration::from_millis(20);
@@ -146,7 +147,7 @@ async fn a_bad_place_stops_the_write_back_of_no_other_block() {
     volume.validate().unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_store_that_comes_back_gets_everything() {
     let mut config = write_back(1024);
     config.close_patience = PATIENCE;
@@ -167,7 +168,7 @@ async fn a_store_that_comes_back_gets_everything() {
     assert!(stored(&memory, 700).await.iter().all(|&byte| byte == 1));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stalled_store_does_not_keep_a_volume_from_its_end() {
     let Fixture { volume, faults, .. } = fixture(write_back(64), every_write(Fails::Stall(None)));
     for block in 0..8 {
@@ -185,7 +186,7 @@ async fn a_stalled_store_does_not_keep_a_volume_from_its_end() {
 
 /// A block that was driven out of the cache and refused is read from where it is kept, and written
 /// again.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_refused_victim_stays_readable() {
     let Fixture { volume, faults, .. } = fixture(write_back(4), bad(0, 2));
     for block in 0..2 {
