@@ -135,7 +135,7 @@ fn records_come_out() {
         let segment = Arc::clone(&segment);
         thread::spawn(move || {
             let ring = Ring::new(&segment);
-            (0..2).filter(|&number| ring.push([writer, number])).count()
+            (0..2).filter(|&number| ring.push([writer, number, writer + number])).count()
         })
     };
     let writers: Vec<_> = (1..3).map(write).collect();
@@ -159,7 +159,10 @@ fn records_come_out() {
         let its: Vec<u64> = found.iter().filter(|r| r[0] == writer).map(|r| r[1]).collect();
         assert!(its.is_sorted() && its.windows(2).all(|two| two[0] != two[1]), "{found:?}");
     }
-    assert!(found.iter().all(|record| (1..3).contains(&record[0]) && record[1] < 2), "{found:?}");
+    let is_whole = |[writer, number, sum]: &[u64; 3]| {
+        (1..3).contains(writer) && *number < 2 && *sum == writer + number
+    };
+    assert!(found.iter().all(is_whole), "{found:?}");
 }
 
 /// The reader gives up what is not finished. A writer that was only slow then says that its record
@@ -168,7 +171,7 @@ fn a_slow_writer_is_given_up() {
     let segment = Arc::new(Segment::new(1));
     let write = |writer: u64| {
         let segment = Arc::clone(&segment);
-        thread::spawn(move || Ring::new(&segment).push([writer, writer + 100]))
+        thread::spawn(move || Ring::new(&segment).push([writer, writer + 100, writer + 200]))
     };
     let writers: Vec<_> = (1..3).map(write).collect();
     let ring = Ring::new(&segment);
@@ -186,5 +189,7 @@ fn a_slow_writer_is_given_up() {
         found.push(record);
     }
     assert_eq!(found.len(), pushed);
-    assert!(found.iter().all(|record| record[1] == record[0] + 100), "{found:?}");
+    let is_whole =
+        |[writer, second, third]: &[u64; 3]| (second - writer, third - writer) == (100, 200);
+    assert!(found.iter().all(is_whole), "{found:?}");
 }

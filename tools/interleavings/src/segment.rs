@@ -8,6 +8,9 @@ use crate::sync::atomic::AtomicU64;
 pub(crate) mod layout {
     pub(crate) const RING_TAIL: usize = 0;
     pub(crate) const RING_HEAD: usize = 1;
+    /// The ring of calls is the same one here.
+    pub(crate) const CALLS_TAIL: usize = RING_TAIL;
+    pub(crate) const CALLS_HEAD: usize = RING_HEAD;
     /// Words of a cell, as in `crates/tracker/src/segment/layout.rs`.
     pub(crate) const CELL: usize = 4;
 }
@@ -34,6 +37,10 @@ impl Segment {
 
     pub(crate) fn ring(&self) -> Range<usize> {
         2..self.words.len()
+    }
+
+    pub(crate) fn calls(&self) -> Range<usize> {
+        self.ring()
     }
 
     pub(crate) fn words(&self, range: Range<usize>) -> &[AtomicU64] {
