@@ -29,8 +29,6 @@ pub(crate) struct Args {
     /// http://HOST:PORT or unix:PATH of its HTTP listener, or an NBD URI of a volume
     #[arg(value_name = "TRACE|URI")]
     source: PathBuf,
-    #[command(flatten)]
-    pub(super) server: ServerOptions,
     /// The client's cache, as 64MiB:lru; without it the trace is one from below that cache
     #[arg(long, value_name = "LEVEL")]
     l1: Option<LevelSpec>,
@@ -45,14 +43,16 @@ pub(crate) struct Args {
     #[arg(long)]
     exact: bool,
     #[command(flatten)]
-    prices: PriceOptions,
-    #[command(flatten)]
     report: ReportOption,
-    #[command(flatten)]
-    options: TraceOptions,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) server: ServerOptions,
+    #[command(flatten)]
+    prices: PriceOptions,
+    #[command(flatten)]
+    options: TraceOptions,
 }
 
 /// How a running server is asked.

@@ -47,11 +47,11 @@ pub(crate) struct Args {
     /// Where random offsets begin
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    #[command(flatten)]
-    tls: TlsOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    tls: TlsOptions,
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Error> {

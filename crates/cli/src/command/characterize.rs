@@ -43,11 +43,11 @@ pub(crate) struct Args {
     rate: f64,
     #[command(flatten)]
     report: ReportOption,
-    #[command(flatten)]
-    options: TraceOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    options: TraceOptions,
 }
 
 fn cache(text: &str) -> Result<LevelSpec, undercroft_sim::Error> {

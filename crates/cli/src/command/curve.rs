@@ -24,14 +24,14 @@ pub(crate) struct Args {
     /// Sizes to show: a list, and ranges in doublings [default: 20 from 1 block to all]
     #[arg(long, value_name = "SIZES")]
     sizes: Option<String>,
-    #[command(flatten)]
-    options: TraceOptions,
     /// Print CSV; an exact curve without --sizes then has every size
     #[arg(long, conflicts_with = "json")]
     csv: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    options: TraceOptions,
 }
 
 /// One point of a curve, as printed.

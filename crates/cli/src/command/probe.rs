@@ -25,11 +25,11 @@ pub(crate) struct Args {
     /// Which blocks are read first: another seed reads others
     #[arg(long, value_name = "N", default_value_t = 42)]
     seed: u64,
-    #[command(flatten)]
-    tls: TlsOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    tls: TlsOptions,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {

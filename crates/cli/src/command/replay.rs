@@ -59,15 +59,15 @@ pub(crate) struct Args {
     /// each goes with the request that caused it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     batch: u8,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     options: TraceOptions,
     #[command(flatten)]
     simulation: SimulationOptions,
     #[command(flatten)]
     tls: TlsOptions,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// What is to be emulated.

@@ -8,6 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use undercroft_server::VolumeConfig;
 use undercroft_server::serve::{Address, Running, ServerConfig, Settings, TlsMode, check};
 
+use super::keys;
 use crate::descriptors;
 use crate::error::Error;
 use crate::service::Service;
@@ -24,7 +25,8 @@ const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
 /// Flags. Those that serde sees are options of the server, by the names of the file.
 #[derive(clap::Args, serde::Serialize)]
-#[command(after_help = stores())]
+#[command(after_help = format!("{}\n\n{}", keys::names(), stores()))]
+#[command(after_long_help = format!("{}\n\n{}", keys::all(), stores()))]
 pub(crate) struct Args {
     /// Configuration file [default: undercroft.toml, if it is there]
     #[arg(long, value_name = "FILE")]
@@ -38,17 +40,7 @@ pub(crate) struct Args {
     /// [default: 127.0.0.1:10809]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
-    /// A volume: NAME=STORE[,key=value]...; may be repeated. Keys: size, create (no: the store must
-    /// exist), block, cache (SIZE or off), share (fixed or auto), cache-min (what it keeps while it
-    /// is idle; the rest is lent), cache-max (what it grows to with what others lend),
-    /// cache-idle-s, policy, placement, evictions (told or estimate), reloads (idle or at-once),
-    /// report (nothing, evictions or demotions, to a server below), write, read-only, shards,
-    /// read-ahead, stream-cutoff, adviser, description, dirty-age-s, dirty-percent,
-    /// dirty-max-percent, dirty-max-age-s, store-timeout-s, reconnect-s, connections,
-    /// requests-per-second, bytes-per-second, client-requests-per-second, client-bytes-per-second,
-    /// record (a folder for traces of the requests), record-sample, record-requests,
-    /// record-every-s, record-files, tls-required, client, writer (who may open it, and who may
-    /// write: NAME of a certificate, address:NETWORK, user:NAME or group:NAME; may be repeated).
+    /// A volume: NAME=STORE[,key=value]...; may be repeated. The keys and the stores stand below.
     /// STORE: file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX,
     /// concat(A;B), delay(5ms):STORE, ...
     #[arg(long, value_name = "VOLUME", value_parser = Settings::volume)]
@@ -56,29 +48,19 @@ pub(crate) struct Args {
     /// Memory of all caches together [default: 256MiB, or what the volumes' own add up to]
     #[arg(long, value_name = "SIZE", help_heading = "Cache")]
     cache: Option<String>,
-    /// Replacement policy, as mq or lirs,hirs=0.02 [default: mq]
-    #[arg(long, value_name = "POLICY", help_heading = "Cache")]
+    #[arg(long, value_name = "POLICY", help_heading = "Cache", help = keys::help("policy"))]
     policy: Option<String>,
-    /// When a block comes into the cache: access, eviction[,on-hit=...], gl [default: access]
-    #[arg(long, value_name = "PLACEMENT", help_heading = "Cache")]
+    #[arg(long, value_name = "PLACEMENT", help_heading = "Cache", help = keys::help("placement"))]
     placement: Option<String>,
-    /// When a write is answered: through (the store has it), back (it is cached), around (the
-    /// store has it, and it is not cached) [default: through]
-    #[arg(long, value_name = "MODE", help_heading = "Cache")]
+    #[arg(long, value_name = "MODE", help_heading = "Cache", help = keys::help("write"))]
     write: Option<String>,
-    /// Block size, 4KiB to 64KiB [default: 4KiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache", help = keys::help("block"))]
     block: Option<String>,
-    /// Parts of each cache with a policy and a lock of their own [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Cache")]
+    #[arg(long, value_name = "N", help_heading = "Cache", help = keys::help("shards"))]
     shards: Option<u32>,
-    /// Whether a sample of the requests tells what another policy, placement or size would be
-    /// worth: yes or no [default: yes]
-    #[arg(long, value_name = "YES|NO", help_heading = "Cache")]
+    #[arg(long, value_name = "YES|NO", help_heading = "Cache", help = keys::help("adviser"))]
     adviser: Option<String>,
-    /// Whether memory moves between the volumes' caches to where it saves most, as the adviser
-    /// finds out: fixed or auto [default: fixed]
-    #[arg(long, value_name = "FIXED|AUTO", help_heading = "Cache")]
+    #[arg(long, value_name = "FIXED|AUTO", help_heading = "Cache", help = keys::help("share"))]
     share: Option<String>,
     /// Serve the live page, /stats, /advice, /metrics and /healthz here, as 127.0.0.1:10880 or
     /// unix:PATH
@@ -96,14 +78,14 @@ pub(crate) struct Args {
     /// nowhere, it is named and lost]
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     unwritten: Option<PathBuf>,
-    #[command(flatten)]
-    limits: LimitArgs,
-    #[command(flatten)]
-    tls: TlsArgs,
     /// More of what happens, on standard error; RUST_LOG says it in detail
     #[arg(short, long, action = clap::ArgAction::Count)]
     #[serde(skip)]
     verbose: u8,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 #[derive(clap::Args, serde::Serialize)]
@@ -172,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         tracing::warn!("{what}");
     }
     if args.check {
-        return announce_checked(&config);
+        return announce_checked(args, &config);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(args, &config, descriptors));
@@ -181,11 +163,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     ended
 }
 
+/// The configuration file.
+fn file(args: &Args) -> Option<&Path> {
+    args.config.as_deref().or(Some(Path::new(CONFIG)).filter(|path| path.exists()))
+}
+
 /// What flags, file and environment ask for.
 fn configuration(args: &Args) -> Result<ServerConfig, String> {
-    let file = match &args.config {
-        Some(path) => Settings::from_file(path)?,
-        None if Path::new(CONFIG).exists() => Settings::from_file(Path::new(CONFIG))?,
+    let file = match file(args) {
+        Some(path) => {
+            tracing::info!(file = %path.display(), "reads its configuration");
+            Settings::from_file(path)?
+        }
         None => Settings::default(),
     };
     let variables = std::env::vars_os()
@@ -213,7 +202,7 @@ async fn serve(args: &Args, config: &ServerConfig, descriptors: Option<u64>) -> 
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
-    announce(&running)?;
+    announce(args, &running)?;
     let mut service = Service::default();
     service.ready(&running);
     loop {
@@ -248,7 +237,7 @@ async fn serve(args: &Args, config: &ServerConfig, descriptors: Option<u64>) -> 
 }
 
 /// Says what is served, and what one could do next.
-fn announce(running: &Running) -> Result<(), Error> {
+fn announce(args: &Args, running: &Running) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let version = env!("CARGO_PKG_VERSION");
     writeln!(out, "undercroft {version}  serving {}", running.addresses().join(" "))?;
@@ -264,13 +253,14 @@ fn announce(running: &Running) -> Result<(), Error> {
         describe(&mut out, config, size, is_read_only, number == 0)?;
     }
     describe_tls(&mut out, server)?;
+    describe_file(&mut out, args)?;
     describe_http(&mut out, running.http(), server)?;
     out.flush()?;
     Ok(())
 }
 
 /// Says what a configuration would serve, as far as that can be known without opening anything.
-fn announce_checked(server: &ServerConfig) -> Result<(), Error> {
+fn announce_checked(args: &Args, server: &ServerConfig) -> Result<(), Error> {
     let checked = check(server)?;
     let mut out = std::io::stdout().lock();
     let addresses: Vec<_> = server.listen.iter().map(ToString::to_string).collect();
@@ -283,6 +273,7 @@ fn announce_checked(server: &ServerConfig) -> Result<(), Error> {
         }
     }
     describe_tls(&mut out, server)?;
+    describe_file(&mut out, args)?;
     describe_http(&mut out, server.http.as_ref(), server)?;
     out.flush()?;
     Ok(())
@@ -340,6 +331,15 @@ fn describe_http(
         }
         Some(unix) => writeln!(out, "  live    {unix}  / /stats /metrics /healthz{token}")?,
     }
+    Ok(())
+}
+
+/// The line about the configuration file, which may be one that nobody named.
+fn describe_file(out: &mut impl Write, args: &Args) -> Result<(), Error> {
+    let Some(path) = file(args) else { return Ok(()) };
+    let whole = std::path::absolute(path)?;
+    let why = if args.config.is_none() { "  found here" } else { "" };
+    writeln!(out, "  config  {}{why}", whole.display())?;
     Ok(())
 }
 

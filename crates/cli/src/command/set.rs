@@ -5,21 +5,21 @@ use std::io::{Write, stdout};
 use undercroft_nbd::Uri;
 use undercroft_server::serve::{SetError, set_over_nbd};
 
+use super::keys;
 use crate::error::Error;
 use crate::tls::TlsOptions;
 
 /// Changes hold until the server starts again or is reloaded (SIGHUP).
 #[derive(clap::Args)]
+#[command(after_help = keys::live())]
 pub(crate) struct Args {
     /// NBD URI of the server, as nbd+unix:///?socket=PATH (its own user and root) or nbds://HOST (a
     /// certificate among its `administrators`)
     uri: String,
     /// Name of the volume
     volume: String,
-    /// What to change, KEY=VALUE: cache, policy, placement, dirty-age-s, dirty-percent,
-    /// dirty-max-percent, dirty-max-age-s, tls-required, client, writer, connections,
-    /// requests-per-second; as in a volume of `undercroft serve`. KEY=default: as if it were not
-    /// in the configuration
+    /// What to change, with the keys below, as in a volume of `undercroft serve`; KEY=default: as
+    /// if it were not in the configuration
     #[arg(required = true, value_name = "KEY=VALUE")]
     options: Vec<String>,
     #[command(flatten)]

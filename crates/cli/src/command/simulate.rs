@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// The level below that
     #[arg(long, value_name = "LEVEL", requires = "l2")]
     l3: Option<LevelSpec>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     options: TraceOptions,
     #[command(flatten)]
@@ -47,9 +50,6 @@ pub(crate) struct Args {
     clients: ClientOptions,
     #[command(flatten)]
     timed: TimedOptions,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {

@@ -13,14 +13,14 @@ use crate::table::{Table, bytes, count, percent};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    server: StatusOptions,
     /// Print the JSON as the server gives it
     #[arg(long)]
     json: bool,
     /// Ask again every so many seconds, until it is interrupted
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
+    #[command(flatten)]
+    server: StatusOptions,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {

@@ -38,14 +38,6 @@ pub(crate) struct Args {
     /// Its policies: a list, as lru,arc,mq,m=8,2q; all stands for all but opt, lru-ca and clock-ca
     #[arg(long, value_name = "POLICIES", default_value = "all")]
     policy: String,
-    #[command(flatten)]
-    options: TraceOptions,
-    #[command(flatten)]
-    simulation: SimulationOptions,
-    #[command(flatten)]
-    lowest: LowestOptions,
-    #[command(flatten)]
-    cooperation: CooperationOptions,
     /// Times of the levels and of the disk, as those of simulate
     #[arg(long, value_name = "COSTS")]
     costs: Option<CostSpec>,
@@ -67,6 +59,14 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    options: TraceOptions,
+    #[command(flatten)]
+    simulation: SimulationOptions,
+    #[command(flatten)]
+    lowest: LowestOptions,
+    #[command(flatten)]
+    cooperation: CooperationOptions,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {

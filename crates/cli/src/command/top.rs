@@ -16,8 +16,6 @@ const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    server: StatusOptions,
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
@@ -27,6 +25,8 @@ pub(crate) struct Args {
     /// Print the figures one after another, as it is done where the output is no terminal
     #[arg(long)]
     plain: bool,
+    #[command(flatten)]
+    server: StatusOptions,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {

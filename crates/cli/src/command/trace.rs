@@ -46,11 +46,11 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
 pub(crate) struct Info {
     #[command(flatten)]
     trace: TraceArg,
-    #[command(flatten)]
-    options: TraceOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    options: TraceOptions,
 }
 
 #[derive(Serialize)]

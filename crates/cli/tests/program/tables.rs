@@ -5,8 +5,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use undercroft_server::COUNTERS;
+use undercroft_server::serve::Changes;
+use undercroft_server::{COUNTERS, VolumeConfig};
 
+use super::commands::Place;
 use super::tidy::root;
 
 /// Sees to it that what is between `<!-- MARK -->` and `<!-- end MARK -->` on a page is this text.
@@ -48,4 +50,80 @@ fn counters_are_described_as_the_program_describes_them() {
         agree(page, format!("counters {}", group.json).trim_end(), &table);
     }
     assert_eq!(COUNTERS.len(), 6, "a group without a page");
+}
+
+#[test]
+fn keys_are_described_as_the_program_describes_them() {
+    let mut table =
+        "| key | value | default | live | meaning |\n| --- | --- | --- | --- | --- |\n".to_owned();
+    for key in VolumeConfig::KEYS {
+        let default = key.default().map_or(String::new(), |default| format!("`{default}`"));
+        let of_server = if key.is_inherited { " of the server" } else { "" };
+        let live = match key.changes {
+            Changes::Restart => "",
+            Changes::Follows => "follows",
+            Changes::Cache | Changes::WriteBack | Changes::Access => "yes",
+        };
+        let value = key.value.replace('|', "\\|");
+        let default = format!("{default}{of_server}").trim().to_owned();
+        let (name, help) = (key.name, key.help);
+        writeln!(table, "| `{name}` | `{value}` | {default} | {live} | {help} |").unwrap();
+    }
+    agree("docs/user/operations.md", "keys", &table);
+}
+
+/// The help has every key of a volume, and that of `set` every one that can be set.
+#[test]
+fn the_help_has_every_key() {
+    let place = Place::new();
+    let (serve, set) = (place.ok("serve --help"), place.ok("set --help"));
+    let short = place.ok("serve -h");
+    for key in VolumeConfig::KEYS.iter().filter(|key| !["name", "store"].contains(&key.name)) {
+        let line = format!("\n  {}=", key.flag());
+        assert!(serve.contains(&line), "serve --help: {}", key.name);
+        assert_eq!(set.contains(&line), key.changes.is_live(), "set --help: {}", key.name);
+        assert!(short.contains(key.flag()), "serve -h: {}", key.name);
+    }
+    for help in [&serve, &set] {
+        assert!(help.contains("[,on-hit=...], gl, auto"), "{help}");
+        assert!(help.contains("[default: access]") && help.contains("[default: 60]"), "{help}");
+    }
+}
+
+/// What belongs to a command as a whole stands under no heading of a group.
+#[test]
+fn headings_of_the_help_have_their_own_flags_only() {
+    let place = Place::new();
+    for command in [
+        "advise",
+        "attach",
+        "bench nbd",
+        "characterize",
+        "curve",
+        "policies",
+        "probe",
+        "replay",
+        "report",
+        "serve",
+        "set",
+        "simulate",
+        "stats",
+        "sweep",
+        "top",
+        "trace convert",
+        "trace filter",
+        "trace info",
+    ] {
+        let help = place.ok(&format!("{command} --help"));
+        let mut heading = "";
+        for line in help.lines() {
+            let flag = line.trim_start().split([' ', ',']).next().unwrap_or_default();
+            if line.ends_with(':') && !line.starts_with(' ') {
+                heading = line;
+            }
+            let of_all = ["--json", "-v", "--watch", "--every", "-o", "--jobs", "--csv", "-h"];
+            let is_led = line.starts_with("  ") && of_all.contains(&flag);
+            assert!(!is_led || heading == "Options:", "{command}: {flag} under {heading}");
+        }
+    }
 }

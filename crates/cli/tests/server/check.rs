@@ -72,3 +72,97 @@ fn what_is_wrong_ends_with_the_code_of_a_start() {
     let said = text(&output.stderr);
     assert!(said.contains("a.img") && said.contains("b.img"), "{said}");
 }
+
+/// The screen of a start says which file was read, all the more if nobody named one.
+#[test]
+fn the_file_that_was_read_is_said() {
+    let place = Place::new();
+    let volume = "[[volume]]\nname = 'v'\nstore = 'mem:'\nsize = '1MiB'\n";
+    place.write("undercroft.toml", volume);
+    place.write("other.toml", volume);
+    let path = |name: &str| std::fs::canonicalize(place.path(name)).unwrap().display().to_string();
+    let said = checked(&place, "");
+    assert!(
+        said.contains(&format!("  config  {}  found here\n", path("undercroft.toml"))),
+        "{said}"
+    );
+    let said = checked(&place, "--config other.toml");
+    assert!(said.contains(&format!("  config  {}\n", path("other.toml"))), "{said}");
+    let server = place.serve("");
+    assert!(server.announced.contains("undercroft.toml  found here"), "{}", server.announced);
+    assert_eq!(server.stop(), 0);
+    std::fs::remove_file(place.path("undercroft.toml")).unwrap();
+    assert!(!checked(&place, "--volume v=mem:,size=1MiB").contains("config"));
+}
+
+/// Every mistake of a configuration, each with its place, in one answer; a start says the same.
+#[test]
+fn all_mistakes_are_said_with_their_places() {
+    let place = Place::new();
+    place.write(
+        "undercroft.toml",
+        "cache = '64MiB'\n\
+         placement = 'sideways'\n\
+         [limits]\n\
+         bytes = 'lots'\n\
+         [[volume]]\n\
+         name = 'a'\n\
+         store = 'mem:'\n\
+         size = '1MiB'\n\
+         dirty-percent = 300\n\
+         policy = 'fancy'\n\
+         [[volume]]\n\
+         name = 'b'\n\
+         store = 'nothing:x'\n\
+         [[volume]]\n\
+         name = 'c'\n\
+         store = 'mem:'\n\
+         placement = 'access'\n\
+         cache-idle-s = 0\n",
+    );
+    for arguments in ["serve --check", "serve"] {
+        let mut command = place.undercroft_command(arguments);
+        let output = command.env("UNDERCROFT_WRITE", "sideways").output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        for part in [
+            "undercroft: 7 mistakes:\n",
+            "\n  undercroft.toml, line 2: ",
+            "\n  undercroft.toml, line 4: limits.bytes 'lots': expected a size",
+            "\n  undercroft.toml, line 9: volume 'a': dirty-percent 300: expected 1 to 100",
+            "\n  undercroft.toml, line 10: volume 'a': ",
+            "\n  undercroft.toml, line 13: volume 'b': ",
+            "\n  undercroft.toml, line 18: volume 'c': cache-idle-s 0: expected 1 to 3600",
+            "\n  UNDERCROFT_WRITE: write 'sideways': expected through, back or around",
+        ] {
+            assert!(said.contains(part), "no '{part}' in {said}");
+        }
+    }
+    // What a flag replaces is no mistake; names and types that are wrong are said at once, too.
+    place.write("undercroft.toml", "cache = 'lots'\n[limits]\nbytes = 'lots'\n");
+    let volume = "--volume v=mem:,size=1MiB";
+    let output = place.undercroft(&format!("serve --check {volume} --cache 1MiB"));
+    let said = text(&output.stderr);
+    let wanted = "undercroft: undercroft.toml, line 3: limits.bytes 'lots': expected a size";
+    assert!(said.starts_with(wanted), "{said}");
+    place.write("undercroft.toml", "chache = '1MiB'\n[tls]\nmode = 3\n");
+    let said = text(&place.undercroft(&format!("serve --check {volume}")).stderr);
+    assert!(said.contains("line 1: unknown field `chache`, expected one of"), "{said}");
+    assert!(said.contains("`policy`") && said.contains("line 3: invalid type"), "{said}");
+    // Options that do not fit together, in several places.
+    place.write(
+        "undercroft.toml",
+        "http-token-file = 'token'\n\
+         [[volume]]\nname = 'a'\nstore = 'mem:'\nsize = '1MiB'\nclients = ['db']\n\
+         [[volume]]\nname = 'b'\nstore = 'mem:'\nsize = '1MiB'\nreport = 'evictions'\n",
+    );
+    let said = text(&place.undercroft("serve --check").stderr);
+    for part in [
+        "3 mistakes:\n",
+        "  undercroft.toml, line 1: http-token-file: there is no HTTP listener",
+        "  undercroft.toml, line 2: volume 'a': client or writer 'certificate:db'",
+        "  undercroft.toml, line 11: volume 'b': report=evictions: nobody listens",
+    ] {
+        assert!(said.contains(part), "no '{part}' in {said}");
+    }
+}

@@ -94,8 +94,8 @@ fn what_is_wrong_is_said_and_changes_nothing() {
     two(&place, "");
     let server = place.serve("");
     for (code, options, parts) in [
-        (2, "a wirte=back", ["'wirte' is no key of a volume", "client, connections"]),
-        (2, "a block=8KiB", ["'block' needs a restart", "placement, policy"]),
+        (2, "a wirte=back", ["'wirte' is no key of a volume", "client, writer"]),
+        (2, "a block=8KiB", ["'block' needs a restart", "policy, placement"]),
         (2, "a cache", ["'cache': expected KEY=VALUE", "what can change"]),
         (2, "a cache=lots", ["cache 'lots': expected a size", ""]),
         (2, "a policy=fancy", ["fancy", "policy"]),
@@ -190,7 +190,7 @@ fn without_a_total_the_machine_is_the_bound() {
 async fn limits_change_for_connections_that_are_open() {
     let place = Place::new();
     two(&place, "");
-    let server = place.serve("");
+    let server = place.serve("-v");
     let client = server.connect("a").await;
     let delayed = || server.stats("a")["clients"][0]["delayed_requests"].as_u64().unwrap();
     for _ in 0..50 {
@@ -198,6 +198,9 @@ async fn limits_change_for_connections_that_are_open() {
     }
     assert_eq!(delayed(), 0);
     set(&place, &server, "a requests-per-second=5");
+    server.wait_for_log("its limits have changed");
+    assert!(server.log().contains("keys=\"requests-per-second\""), "{}", server.log());
+    assert!(!server.log().contains("who may use it"), "{}", server.log());
     let began = Instant::now();
     for _ in 0..8 {
         client.flush().await.unwrap();

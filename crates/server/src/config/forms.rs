@@ -65,11 +65,6 @@ impl Visitor<'_> for SizeVisitor {
     }
 }
 
-/// Checks that a size is written as one, for an option that volumes inherit.
-pub(super) fn size_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    SizeText::deserialize(from).map(|SizeText(text)| Some(text))
-}
-
 /// Whether the text is the second of an option's two words.
 fn choice(text: &str, words: [&str; 2]) -> Result<bool, String> {
     let place = words.iter().position(|word| *word == text).map(|place| place == 1);
@@ -118,6 +113,24 @@ pub(super) mod text {
         D: Deserializer<'de>,
     {
         String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// The form of any type that serde knows: a text, a number, a switch.
+pub(super) mod plain {
+    use super::*;
+
+    pub(in crate::config) fn serialize<T: serde::Serialize, S: serde::Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.serialize(to)
+    }
+
+    pub(in crate::config) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        T::deserialize(from)
     }
 }
 
@@ -175,12 +188,12 @@ forms! {
         |us| Ok(Duration::from_micros(us)),
         |time| time.as_micros() as u64;
     /// A share of 1, in whole percent.
-    percent: f64, u8,
+    percent: f64, u64,
         |percent| match percent {
-            1..=100 => Ok(f64::from(percent) / 100.0),
+            1..=100 => Ok(percent as f64 / 100.0),
             _ => Err(format!(" {percent}: expected 1 to 100")),
         },
-        |share| *share;
+        |share| (share * 100.0).round() as u64;
     /// How evictions by clients become known: true if they are estimated.
     evictions: bool, String,
         |text| choice(&text, ["told", "estimate"]),

@@ -11,6 +11,8 @@
 mod client_rule;
 mod error;
 mod forms;
+mod keys;
+mod mistakes;
 mod placement;
 mod reporting;
 mod server;
@@ -22,6 +24,7 @@ mod volume;
 
 pub use client_rule::ClientRule;
 pub use error::VolumeError;
+pub use keys::{Changes, Key};
 pub use placement::VolumePlacement;
 pub use reporting::Reporting;
 pub use server::{Address, Limits, ServerConfig};

@@ -113,7 +113,8 @@ impl Default for Limits {
     }
 }
 
-/// The configuration of a server. A server runs with a [valid](Self::validate) one only.
+/// The configuration of a server, without the keys that its volumes inherit
+/// ([`Key::is_inherited`](super::Key)). A server runs with a [valid](Self::validate) one only.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ServerConfig {
@@ -132,28 +133,6 @@ pub struct ServerConfig {
     /// Bytes of all caches together.
     #[serde(rename = "cache", with = "forms::size", skip_serializing)]
     pub cache_bytes: u64,
-    /// Policy of volumes that give none. [`Settings`](super::Settings) copies this and the next
-    /// six options to such volumes; they have no effect afterwards.
-    #[serde(skip_serializing)]
-    pub policy: Option<String>,
-    /// Placement of volumes that give none.
-    #[serde(skip_serializing)]
-    pub placement: Option<String>,
-    /// Write mode of volumes that give none.
-    #[serde(skip_serializing)]
-    pub write: Option<String>,
-    /// Block size of volumes that give none.
-    #[serde(skip_serializing, deserialize_with = "forms::size_text")]
-    pub block: Option<String>,
-    /// Number of shards of volumes that give none.
-    #[serde(skip_serializing)]
-    pub shards: Option<u32>,
-    /// Whether volumes that do not say it get advice.
-    #[serde(skip_serializing)]
-    pub adviser: Option<String>,
-    /// Whether shares of volumes that do not say it move.
-    #[serde(skip_serializing)]
-    pub share: Option<String>,
     /// Address of the HTTP listener.
     #[serde(with = "forms::some_address")]
     pub http: Option<Address>,
@@ -181,13 +160,6 @@ impl Default for ServerConfig {
             is_cache_given: false,
             administrators: Vec::new(),
             cache_bytes: 256 << 20,
-            policy: None,
-            placement: None,
-            write: None,
-            block: None,
-            shards: None,
-            adviser: None,
-            share: None,
             http: None,
             http_token_file: None,
             state: None,

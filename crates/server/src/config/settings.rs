@@ -6,16 +6,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use toml::de::DeTable;
 use toml::{Table, Value};
 use undercroft_cache::policy::Spec;
 use undercroft_text::{list, unquoted};
 
-use super::{Reporting, ServerConfig, VolumeConfig, VolumePlacement, forms};
-
-/// Options of the server that volumes inherit if they do not set them.
-const INHERITED: [&str; 7] =
-    ["policy", "placement", "write", "block", "shards", "adviser", "share"];
+use super::mistakes::{Mistake, is_of_shape, mistakes, note_places, read};
+use super::{Key, Reporting, ServerConfig, VolumeConfig, VolumePlacement, forms};
 
 /// Options of the server that can be set in the environment, as variables with the prefix
 /// `UNDERCROFT_`.
@@ -33,9 +30,6 @@ const VARIABLES: [&str; 11] = [
     "UNWRITTEN",
 ];
 
-/// Keys that may be repeated in a volume's flag, and the option that lists their values.
-const REPEATED: [(&str, &str); 2] = [("client", "clients"), ("writer", "writers")];
-
 /// The settings of one source, or several merged: a tree with the keys of the file, whose values
 /// have not been checked.
 ///
@@ -48,7 +42,12 @@ const REPEATED: [(&str, &str); 2] = [("client", "clients"), ("writer", "writers"
 /// # Ok::<(), String>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Settings(Table);
+pub struct Settings {
+    options: Table,
+    /// Where an option was set, by its path, as `cache`, `limits.close-s`, `volume.0.policy`: a
+    /// line of a file, or a variable. Options of flags have none.
+    places: BTreeMap<String, String>,
+}
 
 impl Settings {
     /// The settings that a serializable value contains, such as the flags of a program.
@@ -56,7 +55,7 @@ impl Settings {
     /// # Errors
     /// The value does not serialize to a table.
     pub fn of(flags: &impl serde::Serialize) -> Result<Settings, toml::ser::Error> {
-        Table::try_from(flags).map(Settings)
+        Ok(Settings { options: Table::try_from(flags)?, places: BTreeMap::new() })
     }
 
     /// Sets an option by its path, such as `cache` or `limits.close-s`.
@@ -64,9 +63,9 @@ impl Settings {
     pub fn set(mut self, path: &str, value: impl Into<Value>) -> Settings {
         let (part, key) = path.split_once('.').unwrap_or(("", path));
         let table = if part.is_empty() {
-            Some(&mut self.0)
+            Some(&mut self.options)
         } else {
-            self.0.entry(part).or_insert_with(|| Table::new().into()).as_table_mut()
+            self.options.entry(part).or_insert_with(|| Table::new().into()).as_table_mut()
         };
         if let Some(table) = table {
             table.insert(key.to_owned(), value.into());
@@ -78,22 +77,29 @@ impl Settings {
     /// directory.
     ///
     /// # Errors
-    /// The file cannot be read; or the line that is not TOML, has an unknown option, or a value of
-    /// the wrong type. The values themselves are checked after all sources are merged.
+    /// The file cannot be read, is no TOML, or has an unknown option or a value of the wrong type;
+    /// then all that is wrong is said. Values alone are checked after all sources are merged.
     pub fn from_file(path: &Path) -> Result<Settings, String> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("configuration {}: {error}", path.display()))?;
-        let in_line = |error: toml::de::Error| {
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let line = 1 + before.matches('\n').count();
-            let what = error.message().lines().collect::<Vec<_>>().join("; ");
-            format!("{}, line {line}: {what}", path.display())
+        let line = |at: usize| {
+            let line = 1 + text.get(..at).unwrap_or_default().matches('\n').count();
+            format!("{}, line {line}", path.display())
         };
-        let table = text.parse::<Table>().map_err(in_line)?;
-        match toml::from_str::<ServerConfig>(&text) {
-            Err(error) if is_of_shape(error.message()) => Err(in_line(error)),
-            _ => Ok(Settings(table)),
-        }
+        let in_line = |error: toml::de::Error| {
+            let what = error.message().lines().collect::<Vec<_>>().join("; ");
+            format!("{}: {what}", line(error.span().map_or(0, |span| span.start)))
+        };
+        let tree = DeTable::parse(&text).map_err(in_line)?;
+        let mut places = BTreeMap::new();
+        note_places(tree.get_ref(), "", &mut |path, at| {
+            places.insert(path, line(at));
+        });
+        let options = text.parse::<Table>().map_err(in_line)?;
+        let settings = Settings { options, places };
+        let wrong = mistakes(&settings.options);
+        let is_certain = wrong.iter().any(|mistake| is_of_shape(&mistake.what));
+        if is_certain { Err(settings.told(&wrong)) } else { Ok(settings) }
     }
 
     /// Reads the settings of the environment: `UNDERCROFT_LISTEN` and `UNDERCROFT_VOLUME` (several
@@ -124,6 +130,7 @@ impl Settings {
                 _ => Value::from(text.as_str()),
             };
             settings = settings.set(&name.to_lowercase(), value);
+            settings.places.insert(name.to_lowercase(), variable);
         }
         Ok(settings)
     }
@@ -143,8 +150,8 @@ impl Settings {
         }
         // The type of an option's value is that of its serialized default.
         let defaults = serde_json::to_value(VolumeConfig::default()).unwrap_or_default();
-        let is_list = |key: &str| REPEATED.iter().any(|(one, _)| *one == key);
-        let is_option = |key: &str| known_keys(&defaults).split(", ").any(|known| known == key);
+        let is_list = |key: &str| list_of(key) != key;
+        let is_option = |key: &str| of_flag(|_| true).any(|known| known.flag() == key);
         let mut parts = Vec::<(&str, String)>::new();
         for piece in list(rest, ',') {
             let (key, value) = piece.split_once('=').unwrap_or((piece, ""));
@@ -165,7 +172,7 @@ impl Settings {
                     let longer = format!("{before},{piece}");
                     if let Err(what) = check_parameters(option, &longer) {
                         let what = what.map_or(String::new(), |what| format!(" ({what})"));
-                        let keys = known_keys(&defaults);
+                        let keys = known_keys(|_| true);
                         let end = similar(key, keys.split(", "))
                             .map_or(".".to_owned(), |near| format!("; did you mean {near}?"));
                         return Err(wrong(format!(
@@ -180,8 +187,8 @@ impl Settings {
         let mut volume = Table::from_iter([("name".to_owned(), Value::from(name))]);
         for (key, text) in parts {
             let text = unquoted(&text).to_owned();
-            if let Some((_, list)) = REPEATED.iter().find(|(one, _)| *one == key) {
-                let list = volume.entry(*list).or_insert_with(|| Value::Array(Vec::new()));
+            if is_list(key) {
+                let list = volume.entry(list_of(key)).or_insert_with(|| Value::Array(Vec::new()));
                 list.as_array_mut().into_iter().for_each(|list| list.push(text.clone().into()));
                 continue;
             }
@@ -216,26 +223,23 @@ impl Settings {
     /// # Errors
     /// The option that is unknown, cannot change while the volume is served, or is wrong.
     pub(crate) fn changed(now: &VolumeConfig, options: &[&str]) -> Result<VolumeConfig, String> {
-        let defaults = serde_json::to_value(VolumeConfig::default()).unwrap_or_default();
-        let live = VolumeConfig::live_options();
         let can_change = || {
-            let known = known_keys(&defaults);
-            let keys: Vec<_> = known.split(", ").filter(|key| live.contains(&field(key))).collect();
-            format!("what can change while a volume is served: {}", keys.join(", "))
+            let keys = known_keys(|key| key.changes.is_live());
+            format!("what can change while a volume is served: {keys}")
         };
         let mut given = now.given.clone();
         let mut pieces = vec!["v=mem:"];
         for option in options {
-            let Some((key, value)) = option.split_once('=') else {
+            let Some((flag, value)) = option.split_once('=') else {
                 return Err(format!("'{option}': expected KEY=VALUE; {}", can_change()));
             };
-            if !live.contains(&field(key)) {
-                let is_known = known_keys(&defaults).split(", ").any(|known| known == key);
-                let what = if is_known { "needs a restart" } else { "is no key of a volume" };
-                return Err(format!("'{key}' {what}; {}", can_change()));
-            }
+            let known = of_flag(|_| true).find(|key| key.flag() == flag);
+            let Some(key) = known.filter(|key| key.changes.is_live()) else {
+                let what = known.map_or("is no key of a volume", |_| "needs a restart");
+                return Err(format!("'{flag}' {what}; {}", can_change()));
+            };
             match value {
-                "default" => _ = given.remove(field(key)),
+                "default" => _ = given.remove(key.name),
                 _ => pieces.push(option),
             }
         }
@@ -254,24 +258,37 @@ impl Settings {
     /// empty one counts as not set.
     #[must_use]
     pub fn or(mut self, then: Settings) -> Settings {
-        join(&mut self.0, then.0);
+        let own = self.options.clone();
+        let is_own = |path: &str| {
+            let path = if path.starts_with("volume.") { "volume" } else { path };
+            let (part, key) = path.split_once('.').unwrap_or(("", path));
+            let table = if part.is_empty() { Some(&own) } else { own.get(part)?.as_table() };
+            let value = table?.get(key)?;
+            value.as_array().is_none_or(|list| !list.is_empty()).then_some(())
+        };
+        let fresh = then.places.into_iter().filter(|(path, _)| is_own(path).is_none());
+        self.places.extend(fresh);
+        join(&mut self.options, then.options);
         self
     }
 
     /// The configuration that results from the settings, [valid](ServerConfig::validate).
     ///
     /// # Errors
-    /// The value that is wrong, or the options that do not fit together.
+    /// Each value that is wrong, and the options that do not fit together, in a line each.
     pub fn config(self) -> Result<ServerConfig, String> {
-        let Settings(mut server) = self;
+        let wrong = mistakes(&self.options);
+        let mut server = self.options.clone();
         let mut inherited = Table::new();
-        for key in INHERITED {
-            inherited.extend(server.remove(key).map(|value| (key.to_owned(), value)));
+        for key in VolumeConfig::KEYS.iter().filter(|key| key.is_inherited) {
+            let value = server.remove(key.name);
+            // One mistake, and not one of each volume.
+            let value = value.filter(|_| !wrong.iter().any(|mistake| mistake.path == key.name));
+            inherited.extend(value.map(|value| (key.name.to_owned(), value)));
         }
         let volumes = server.remove("volume").unwrap_or_else(|| Value::Array(Vec::new()));
         let tables = Vec::<Table>::deserialize(volumes).map_err(|e| e.message().to_owned())?;
-        let mut volumes = Vec::with_capacity(tables.len());
-        for mut table in tables {
+        let tables = tables.into_iter().map(|mut table| {
             join(&mut table, inherited.clone());
             let text = |table: &Table, key| table.get(key)?.as_str().map(str::to_owned);
             if text(&table, "placement").is_some_and(|text| VolumePlacement::is_scheme(&text)) {
@@ -279,16 +296,61 @@ impl Settings {
             }
             table.entry("store").or_insert_with(|| "".into());
             let name = text(&table, "name").unwrap_or_default();
-            volumes.push(volume_of(table).map_err(|what| format!("volume '{name}': {what}"))?);
-        }
+            volume_of(table).map_err(|what| format!("volume '{name}': {what}"))
+        });
         let is_cache_given = server.contains_key("cache");
+        if !wrong.is_empty() {
+            // The others are checked as far as they stand alone.
+            let alone = tables.flatten().filter_map(|mut volume| {
+                let what = volume.validate(ServerConfig::default().cache_bytes).err()?;
+                Some(format!("volume '{}': {what}", volume.name))
+            });
+            let alone: Vec<_> = alone.map(|what| self.placed(&what)).collect();
+            let mut all: Vec<_> = wrong.into_iter().chain(alone).collect();
+            all.sort();
+            return Err(self.told(&all));
+        }
+        let volumes = tables.collect::<Result<Vec<_>, _>>()?;
         let config = read::<ServerConfig>(server);
         let config = config.map_err(|(option, what)| forms::named(&option, &what))?;
         let mut config = ServerConfig { volumes, is_cache_given, ..config };
         if !is_cache_given {
             config.raise_cache();
         }
-        config.validate()
+        config.validated().map_err(|wrong| {
+            let wrong: Vec<_> = wrong.iter().map(|what| self.placed(what)).collect();
+            self.told(&wrong)
+        })
+    }
+
+    /// What is wrong with options that do not fit together, and where the one is that it names
+    /// first.
+    fn placed(&self, what: &str) -> Mistake {
+        let volumes = self.options.get("volume").and_then(Value::as_array).into_iter().flatten();
+        let named = volumes.enumerate().find_map(|(at, volume)| {
+            let name = volume.get("name")?.as_str()?;
+            let rest = what.strip_prefix(&format!("volume '{name}'"))?;
+            Some((format!("volume.{at}"), rest.trim_start_matches([':', ' '])))
+        });
+        let (volume, rest) = named.unwrap_or((String::new(), what));
+        let is_key = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+        let key = rest.split(|c| !is_key(c)).next().unwrap_or_default();
+        let path = format!("{volume}.{key}").trim_start_matches('.').to_owned();
+        let path = if self.places.contains_key(&path) { path } else { volume };
+        Mistake { path, what: what.to_owned() }
+    }
+
+    /// All mistakes with their places, for people.
+    fn told(&self, wrong: &[Mistake]) -> String {
+        let lines = wrong.iter().map(|mistake| match self.places.get(&mistake.path) {
+            Some(place) => format!("{place}: {}", mistake.what),
+            None => mistake.what.clone(),
+        });
+        let lines: Vec<_> = lines.collect();
+        match &lines[..] {
+            [one] => one.clone(),
+            lines => format!("{} mistakes:\n  {}", lines.len(), lines.join("\n  ")),
+        }
     }
 }
 
@@ -300,16 +362,19 @@ fn volume_of(table: Table) -> Result<VolumeConfig, String> {
 }
 
 /// The option that a key of a flag sets.
-fn field(key: &str) -> &str {
-    REPEATED.iter().find(|(one, _)| *one == key).map_or(key, |(_, list)| list)
+fn list_of(flag: &str) -> &str {
+    VolumeConfig::KEYS.iter().find(|key| key.flag() == flag).map_or(flag, |key| key.name)
 }
 
-/// The keys that may follow the store in a volume's flag, with ", " between them.
-fn known_keys(defaults: &serde_json::Value) -> String {
-    let fields = defaults.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
-    let flag = |key| REPEATED.iter().find(|(_, list)| *list == key).map_or(key, |(one, _)| *one);
-    let keys = fields.filter(|key| !["name", "store"].contains(key)).map(flag);
-    keys.collect::<Vec<_>>().join(", ")
+/// The keys of a kind that may follow the store in a volume's flag.
+fn of_flag(is_meant: impl Fn(&Key) -> bool) -> impl Iterator<Item = &'static Key> {
+    let of_flag = |key: &&Key| !["name", "store"].contains(&key.name);
+    VolumeConfig::KEYS.iter().filter(of_flag).filter(move |key| is_meant(key))
+}
+
+/// Their names, with ", " between them.
+fn known_keys(is_meant: impl Fn(&Key) -> bool) -> String {
+    of_flag(is_meant).map(Key::flag).collect::<Vec<_>>().join(", ")
 }
 
 /// The key that is most likely meant by one that does not exist: at most one typing error for each
@@ -348,22 +413,10 @@ fn join(first: &mut Table, then: Table) {
     }
 }
 
-/// Whether serde itself found the error: a wrong option name, or a value of the wrong type.
-fn is_of_shape(message: &str) -> bool {
-    ["unknown field", "invalid type", "invalid value", "duplicate field"]
-        .iter()
-        .any(|begin| message.starts_with(begin))
-}
-
-/// Deserializes a table. An error is the path of the option, and the message.
-fn read<T: DeserializeOwned>(table: Table) -> Result<T, (String, String)> {
-    let read = serde_path_to_error::deserialize(Value::Table(table));
-    read.map_err(|error| (error.path().to_string(), error.inner().message().to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Changes;
 
     #[test]
     fn commas_belong_to_policies_parentheses_and_quotes() {
@@ -498,9 +551,9 @@ mod tests {
                         record-every-s record-files record-requests record-sample reloads report \
                         shards store store-timeout-s write";
         assert_eq!(changes, expected);
-        assert!(volume.cache_changes(&other) && !volume.cache_changes(&volume));
-        assert!(volume.write_back_changes(&other) && !volume.write_back_changes(&volume));
-        assert!(volume.access_changes(&other) && !volume.access_changes(&volume));
+        for what in [Changes::Cache, Changes::WriteBack, Changes::Access] {
+            assert!(volume.has_changed(&other, what) && !volume.has_changed(&volume, what));
+        }
         assert!(volume.fixed_changes(&volume.clone()).is_empty());
     }
 }

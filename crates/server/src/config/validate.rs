@@ -23,32 +23,48 @@ impl ServerConfig {
     /// Checks and completes a configuration.
     ///
     /// # Errors
-    /// The option that is wrong, and what was expected.
-    pub fn validate(mut self) -> Result<ServerConfig, String> {
+    /// The options that are wrong, and what was expected, in a line each.
+    pub fn validate(self) -> Result<ServerConfig, String> {
+        self.validated().map_err(|wrong| wrong.join("\n"))
+    }
+
+    /// As `validate`, with each mistake by itself.
+    pub(super) fn validated(mut self) -> Result<ServerConfig, Vec<String>> {
         if self.volumes.is_empty() {
-            return Err("nothing to serve: give a volume, as --volume \
-                        demo=file:./demo.img,size=1GiB"
-                .to_owned());
+            return Err(vec![
+                "nothing to serve: give a volume, as --volume demo=file:./demo.img,size=1GiB"
+                    .to_owned(),
+            ]);
         }
+        let mut wrong = Vec::new();
         if self.listen.is_empty() {
-            self.listen.push(DEFAULT_LISTEN.parse()?);
+            wrong.extend(DEFAULT_LISTEN.parse().map(|address| self.listen.push(address)).err());
         }
         if self.http_token_file.is_some() && self.http.is_none() {
-            return Err("http-token-file: there is no HTTP listener; give its address (http), or \
-                        leave the token out"
-                .to_owned());
+            wrong.push(
+                "http-token-file: there is no HTTP listener; give its address (http), or leave the \
+                 token out"
+                    .to_owned(),
+            );
         }
-        self.validate_volumes()?;
-        self.tls.validate()?;
-        self.volumes.iter().try_for_each(|volume| self.validate_access(volume))?;
+        self.validate_volumes(&mut wrong);
+        match self.tls.validate() {
+            Ok(()) => {
+                let access = self.volumes.iter().map(|volume| self.validate_access(volume));
+                wrong.extend(access.filter_map(Result::err));
+            }
+            Err(what) => wrong.push(what),
+        }
         if !self.administrators.is_empty() && !self.tls.asks_for_certificates() {
-            return Err("administrators are known by their certificates: give the roots of these \
-                        (client-roots)"
-                .to_owned());
+            wrong.push(
+                "administrators are known by their certificates: give the roots of these \
+                 (client-roots)"
+                    .to_owned(),
+            );
         }
         let limits = &mut self.limits;
         if limits.busy_poll > BUSY_POLL_MAX {
-            return Err(format!(
+            wrong.push(format!(
                 "limits.busy-poll-us {}: expected 0 (never) to {}",
                 limits.busy_poll.as_micros(),
                 BUSY_POLL_MAX.as_micros()
@@ -60,7 +76,7 @@ impl ServerConfig {
         for time in [&mut limits.stall, &mut limits.handshake, &mut self.state_interval] {
             *time = (*time).max(Duration::from_secs(1));
         }
-        Ok(self)
+        if wrong.is_empty() { Ok(self) } else { Err(wrong) }
     }
 
     /// Makes the cache as large as the volumes' own shares, where that is more than the default;
@@ -75,12 +91,12 @@ impl ServerConfig {
     }
 
     /// Checks the volumes and divides the cache among them.
-    fn validate_volumes(&mut self) -> Result<(), String> {
+    fn validate_volumes(&mut self, wrong: &mut Vec<String>) {
         let shares = self.volumes.iter().filter_map(|volume| volume.cache.own());
         let fixed = shares.fold(0, u64::saturating_add);
         let cache_bytes = self.cache_bytes;
         if fixed > cache_bytes {
-            return Err(format!(
+            wrong.push(format!(
                 "the volumes' shares add up to {} of cache, and the server's is {}: give it more \
                  (cache), or leave its size out",
                 Bytes(fixed),
@@ -88,17 +104,19 @@ impl ServerConfig {
             ));
         }
         let sharing = self.volumes.iter().filter(|volume| volume.cache.own().is_none()).count();
-        let rest = (cache_bytes - fixed).checked_div(sharing as u64).unwrap_or(0);
+        let rest = cache_bytes.saturating_sub(fixed).checked_div(sharing as u64).unwrap_or(0);
+        // What a cache of nothing leads to is no mistake of its own.
+        let rest = if fixed > cache_bytes { cache_bytes } else { rest };
         for index in 0..self.volumes.len() {
             let (before, others) = self.volumes.split_at_mut(index);
             let volume = &mut others[0];
             volume.close_patience = self.limits.close;
-            volume.validate(rest).map_err(|what| format!("volume '{}': {what}", volume.name))?;
+            let what = volume.validate(rest).err();
+            wrong.extend(what.map(|what| format!("volume '{}': {what}", volume.name)));
             if before.iter().any(|other| other.name == volume.name) {
-                return Err(format!("volume '{}' is there twice", volume.name));
+                wrong.push(format!("volume '{}' is there twice", volume.name));
             }
         }
-        Ok(())
     }
 
     /// Refuses a volume that nobody could open, or whose lists of clients could not be checked.

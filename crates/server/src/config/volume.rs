@@ -11,6 +11,7 @@ use undercroft_cache::placement::{OnHit, Order, Placement, Staging, WayDown};
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 use undercroft_store::StoreSpec;
 
+use super::keys::{Changes, Key, keys};
 use super::{CacheShare, ClientRule, Reporting, VolumeError, VolumePlacement, forms};
 use crate::lower::Lower;
 use crate::shard::content::BLOCK_BYTES_MAX;
@@ -37,252 +38,146 @@ forms::words!(
     Around = "around"
 );
 
+keys! {
 /// The configuration of a volume. The fields that serde reads are its options, with the names used
-/// in files and flags. The program and [`ServerConfig::validate`](super::ServerConfig::validate)
-/// set the other fields.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct VolumeConfig {
-    /// Name of its export.
-    pub name: String,
-    /// The store. [`Volume::open`](crate::Volume::open) is given an open store instead.
-    #[serde(with = "forms::text")]
-    pub store: StoreSpec,
+/// in files and flags: [`VolumeConfig::KEYS`]. The program and
+/// [`ServerConfig::validate`](super::ServerConfig::validate) set the other fields.
+VolumeConfig {
+    /// Name of the volume, and of its export.
+    "name" "NAME" name: String = String::new(), "forms::plain", Restart;
+    /// The store of the volume.
+    "store" "STORE" store: StoreSpec = "mem:".parse().expect("a store"), "forms::text", Restart;
     /// A short description for people.
-    pub description: String,
-    /// Bytes of the store, if given; a new file is created with this size.
-    #[serde(with = "forms::some_size")]
-    pub size: Option<u64>,
+    "description" "TEXT" description: String = String::new(), "forms::plain", Restart;
+    /// Bytes of the store; a new file is created with this size.
+    "size" "SIZE" size: Option<u64> = None, "forms::some_size", Follows;
     /// Whether a store that does not exist is created.
-    pub create: bool,
-    /// Its share of the server's cache.
-    #[serde(with = "forms::cache_share")]
-    pub cache: CacheShare,
-    /// Capacity of the cache in blocks, computed from that share; 0: no cache.
-    #[serde(skip)]
-    pub cache_blocks: u32,
-    /// Whether its share moves to where it saves most, and from there: `auto` or `fixed`
-    /// (`serve/lending/pool.rs`).
-    #[serde(rename = "share", with = "forms::share")]
-    pub is_share_auto: bool,
-    /// Bytes of the cache that it keeps while it is idle; it lends the rest to volumes with
-    /// `cache_max`. None: it lends nothing. Bytes that its share keeps, if that moves.
-    #[serde(with = "forms::some_size")]
-    pub cache_min: Option<u64>,
-    /// Bytes that the cache may grow to with room that others lend. None: it borrows nothing.
-    /// Bytes that its share may grow to, if that moves.
-    #[serde(with = "forms::some_size")]
-    pub cache_max: Option<u64>,
-    /// How long the volume must have had few references before it lends: fewer in this time than
-    /// a hundredth of the blocks of its share. 1 to 3600 s.
-    #[serde(rename = "cache-idle-s", with = "forms::seconds")]
-    pub cache_idle: Duration,
-    /// Bytes of a block: a power of two from 4 KiB to 64 KiB.
-    #[serde(rename = "block", with = "forms::block")]
-    pub block_bytes: u32,
-    /// The replacement policy; `lru` with a movement scheme.
-    #[serde(with = "forms::text")]
-    pub policy: Spec,
-    /// The placement: when blocks enter and leave the cache.
-    #[serde(with = "forms::text")]
-    pub placement: VolumePlacement,
-    /// Whether caches of clients that do not report evictions are emulated.
-    #[serde(rename = "evictions", with = "forms::evictions")]
-    pub estimate: bool,
-    /// Total bytes of the clients' caches, for a content-aware policy that emulates them.
-    #[serde(with = "forms::some_size")]
-    pub client_cache: Option<u64>,
-    /// Whether evicted blocks are read back at once instead of in idle times.
-    #[serde(rename = "reloads", with = "forms::reloads")]
-    pub reload_at_once: bool,
-    /// What the server that is the store is told about blocks that leave the cache.
-    #[serde(with = "forms::report")]
-    pub report: Option<Reporting>,
-    /// When writes are answered, and whether they are cached.
-    #[serde(with = "forms::text")]
-    pub write: Write,
-    /// Whether a write brings its block into the cache (with `Through` and `Back`).
-    #[serde(skip)]
-    pub write_allocate: bool,
-    /// Number of independent parts of the cache, each with its own policy and lock; at least 1.
-    pub shards: u32,
-    /// Frames beyond `cache_blocks`, for copies while a frame is being sent or written out.
-    #[serde(skip)]
-    pub spare_frames: u32,
+    "create" "yes|no" create: bool = true, "forms::plain", Follows;
+    /// Bytes of the cache, or off; without it, an equal part of what the volumes that say it leave
+    /// of the server's cache.
+    "cache" "SIZE|off" cache: CacheShare = CacheShare::default(), "forms::cache_share", Cache;
+    /// Whether the size of the cache moves to where it saves most, and from there.
+    "share" "fixed|auto" is_share_auto: bool = false, "forms::share", Cache inherited;
+    /// Bytes of the cache that it keeps while the volume is idle, and lends the rest to volumes
+    /// with cache-max; with share=auto, bytes that it keeps at least.
+    "cache-min" "SIZE" cache_min: Option<u64> = None, "forms::some_size", Cache;
+    /// Bytes to which the cache may grow with what others lend; with share=auto, bytes that it has
+    /// at most.
+    "cache-max" "SIZE" cache_max: Option<u64> = None, "forms::some_size", Cache;
+    /// Seconds, 1 to 3600, in which the volume must have had fewer references than a hundredth of
+    /// the blocks of its cache, before it lends.
+    "cache-idle-s" "N" cache_idle: Duration = Duration::from_secs(60), "forms::seconds", Cache;
+    /// Bytes of a block: a power of two from 4KiB to 64KiB.
+    "block" "SIZE" block_bytes: u32 = 4096, "forms::block", Restart inherited;
+    /// The replacement policy, with its parameters.
+    "policy" "POLICY" policy: Spec = "mq".parse().expect("mq is a policy"), "forms::text",
+        Cache inherited;
+    /// When a block comes into the cache: access, eviction[,on-hit=...], gl, auto, or a scheme of
+    /// movement, with their parameters.
+    "placement" "PLACEMENT" placement: VolumePlacement = VolumePlacement::default(), "forms::text",
+        Cache inherited;
+    /// How evictions by clients become known: told by them, or estimated by emulating the caches
+    /// of those that tell nothing.
+    "evictions" "told|estimate" estimate: bool = false, "forms::evictions", Restart;
+    /// Bytes of all caches of clients together, for a content-aware policy that emulates them.
+    "client-cache" "SIZE" client_cache: Option<u64> = None, "forms::some_size", Restart;
+    /// When evicted blocks are read back.
+    "reloads" "idle|at-once" reload_at_once: bool = false, "forms::reloads", Restart;
+    /// What a server below, which is the store, is told about blocks that leave the cache.
+    "report" "nothing|evictions|demotions" report: Option<Reporting> = None, "forms::report",
+        Restart;
+    /// When a write is answered: through (the store has it), back (it is cached), around (the
+    /// store has it, and it is not cached).
+    "write" "through|back|around" write: Write = Write::Through, "forms::text", Restart inherited;
+    /// Parts of the cache, each with a policy and a lock of its own.
+    "shards" "N" shards: u32 = 1, "forms::plain", Restart inherited;
     /// Bytes to read ahead of a sequential reader; 0: none.
-    #[serde(rename = "read-ahead", with = "forms::size")]
-    pub read_ahead_bytes: u64,
-    /// Sequential streams pass the cache beyond this many bytes; 0: they are cached.
-    #[serde(rename = "stream-cutoff", with = "forms::size")]
-    pub stream_cutoff_bytes: u64,
+    "read-ahead" "SIZE" read_ahead_bytes: u64 = 0, "forms::size", Restart;
+    /// Bytes after which a sequential stream passes the cache; 0: streams are cached.
+    "stream-cutoff" "SIZE" stream_cutoff_bytes: u64 = 0, "forms::size", Restart;
     /// Whether a sample of the requests tells what another policy, placement or size would be
     /// worth.
-    #[serde(with = "forms::adviser")]
-    pub adviser: bool,
-    /// The folder for traces of the requests, in a folder of their own for each volume; none:
-    /// nothing is recorded.
-    #[serde(with = "forms::some_path")]
-    pub record: Option<PathBuf>,
+    "adviser" "yes|no" adviser: bool = true, "forms::adviser", Restart inherited;
+    /// The folder for traces of the requests, in a folder of their own for each volume.
+    "record" "DIR" record: Option<PathBuf> = None, "forms::some_path", Restart;
     /// One block in this many is recorded.
-    pub record_sample: NonZero<u32>,
+    "record-sample" "N" record_sample: NonZero<u32> = NonZero::<u32>::MIN, "forms::plain", Restart;
     /// Complete files of a recording to keep; older ones are deleted.
-    pub record_files: NonZero<u32>,
-    /// Requests and evictions after which a file of a recording is complete.
-    pub record_requests: NonZero<u64>,
-    /// Time after which a file of a recording is complete; none: it has no limit.
-    #[serde(rename = "record-every-s", with = "forms::seconds_or_ever")]
-    pub record_every: Option<Duration>,
+    "record-files" "N" record_files: NonZero<u32> = NonZero::new(8).expect("8 is not 0"),
+        "forms::plain", Restart;
+    /// Requests and evictions after which a file of a recording, then of about 100 MB, is complete.
+    "record-requests" "N" record_requests: NonZero<u64> =
+        NonZero::new(1 << 26).expect("2^26 is not 0"), "forms::plain", Restart;
+    /// Seconds after which a file of a recording is complete; 0: it has no limit.
+    "record-every-s" "N" record_every: Option<Duration> = None, "forms::seconds_or_ever", Restart;
     /// Whether all changes are refused.
-    pub read_only: bool,
+    "read-only" "yes|no" read_only: bool = false, "forms::plain", Restart;
     /// Whether the volume can be opened over TLS only.
-    pub tls_required: bool,
-    /// Who may open the volume: those that match any of the rules; empty: all clients.
-    #[serde(with = "forms::client_rules")]
-    pub clients: Vec<ClientRule>,
-    /// Who of these may write: those that match any of the rules; empty: all.
-    #[serde(with = "forms::client_rules")]
-    pub writers: Vec<ClientRule>,
+    "tls-required" "yes|no" tls_required: bool = false, "forms::plain", Access;
+    /// Who may open the volume, all if nobody is named: NAME of a certificate, address:NETWORK,
+    /// user:NAME or group:NAME. In a flag client=RULE, which may be repeated.
+    "clients" "RULES" clients: Vec<ClientRule> = Vec::new(), "forms::client_rules", Access;
+    /// Who of these may write, all if nobody is named. In a flag writer=RULE, which may be
+    /// repeated.
+    "writers" "RULES" writers: Vec<ClientRule> = Vec::new(), "forms::client_rules", Access;
     /// Most connections at a time.
-    pub connections: Option<usize>,
+    "connections" "N" connections: Option<usize> = None, "forms::plain", Access;
     /// Most requests per second on all connections together.
-    pub requests_per_second: Option<u32>,
+    "requests-per-second" "N" requests_per_second: Option<u32> = None, "forms::plain", Access;
     /// Most bytes read and written per second on all connections together.
-    #[serde(with = "forms::some_size")]
-    pub bytes_per_second: Option<u64>,
+    "bytes-per-second" "SIZE" bytes_per_second: Option<u64> = None, "forms::some_size", Access;
     /// Most requests per second of each client.
-    pub client_requests_per_second: Option<u32>,
+    "client-requests-per-second" "N" client_requests_per_second: Option<u32> = None,
+        "forms::plain", Access;
     /// Most bytes read and written per second by each client.
-    #[serde(with = "forms::some_size")]
-    pub client_bytes_per_second: Option<u64>,
-    /// Write-back: longest time that a change may wait before it is written out.
-    #[serde(rename = "dirty-age-s", with = "forms::seconds")]
-    pub dirty_age: Duration,
-    /// Write-back: share of the cache that may be dirty; more is written out earlier (0 to 1).
-    #[serde(rename = "dirty-percent", with = "forms::percent")]
-    pub dirty_share: f64,
-    /// Write-back: share of the cache that may be dirty at most (0 to 1). Beyond it a write is
-    /// answered when the store has it. 1: no bound.
-    #[serde(rename = "dirty-max-percent", with = "forms::percent")]
-    pub dirty_max_share: f64,
-    /// Write-back: while a change waits longer than this for the store, writes are answered when
-    /// the store has them; `None`: no bound.
-    #[serde(rename = "dirty-max-age-s", with = "forms::seconds_or_ever")]
-    pub dirty_max_age: Option<Duration>,
-    /// How long a client waits for the store before it gets EIO; `None`: without limit.
-    #[serde(rename = "store-timeout-s", with = "forms::seconds_or_ever")]
-    pub store_timeout: Option<Duration>,
-    /// If the store is another NBD server: how long requests wait for it when it is away.
-    #[serde(rename = "reconnect-s", with = "forms::seconds")]
-    pub reconnect: Duration,
+    "client-bytes-per-second" "SIZE" client_bytes_per_second: Option<u64> = None,
+        "forms::some_size", Access;
+    /// With write=back: seconds after which a change is written out.
+    "dirty-age-s" "N" dirty_age: Duration = Duration::from_secs(5), "forms::seconds", WriteBack;
+    /// With write=back: percent of the cache that may be dirty before more is written out.
+    "dirty-percent" "N" dirty_share: f64 = 0.25, "forms::percent", WriteBack;
+    /// With write=back: percent of the cache that may be dirty at most; beyond it a write is
+    /// answered when the store has it. 100: no bound.
+    "dirty-max-percent" "N" dirty_max_share: f64 = 1.0, "forms::percent", WriteBack;
+    /// With write=back: while a change waits for the store for more seconds than this, writes are
+    /// answered when the store has them; 0: no bound.
+    "dirty-max-age-s" "N" dirty_max_age: Option<Duration> = None, "forms::seconds_or_ever",
+        WriteBack;
+    /// Seconds that a client waits for the store before it gets EIO; 0: no limit.
+    "store-timeout-s" "N" store_timeout: Option<Duration> = Some(Duration::from_secs(120)),
+        "forms::seconds_or_ever", Restart;
+    /// Seconds that requests wait for a store that is away, if it is another NBD server.
+    "reconnect-s" "N" reconnect: Duration = Duration::from_secs(30), "forms::seconds", Restart;
+
+    [
+    /// Capacity of the cache in blocks, computed from its share; 0: no cache.
+    cache_blocks: u32 = 0;
+    /// Whether a write brings its block into the cache (with `Through` and `Back`).
+    write_allocate: bool = true;
+    /// Frames beyond `cache_blocks`, for copies while a frame is being sent or written out.
+    spare_frames: u32 = spare_frames(0);
     /// Write-back: most store requests of the flusher and of flushes at a time, each of up to 1
     /// MiB.
-    #[serde(skip)]
-    pub write_back_runs: u32,
+    write_back_runs: u32 = 4;
     /// How long closing the volume waits for a store that does not take the dirty blocks.
-    #[serde(skip)]
-    pub close_patience: Duration,
+    close_patience: Duration = Duration::from_secs(30);
     /// Seed of the index, so that clients cannot predict it.
-    #[serde(skip)]
-    pub seed: u64,
+    seed: u64 = 0;
     /// What the settings say of it, before defaults.
-    #[serde(skip)]
-    pub given: toml::Table,
+    given: toml::Table = toml::Table::new();
     /// Receives what leaves the cache: the server below, if it is to be told.
-    #[serde(skip)]
-    pub listener: Option<Arc<dyn Listener>>,
+    listener: Option<Arc<dyn Listener>> = None;
     /// The server below, if it runs the next level of the scheme.
-    #[serde(skip)]
-    pub lower: Option<Arc<dyn Lower>>,
+    lower: Option<Arc<dyn Lower>> = None;
+    ]
 }
-
-/// Options of access and limits, which may change while the volume is served.
-const ACCESS: [&str; 8] = [
-    "tls-required",
-    "clients",
-    "writers",
-    "connections",
-    "requests-per-second",
-    "bytes-per-second",
-    "client-requests-per-second",
-    "client-bytes-per-second",
-];
-
-/// Options of write-back, which may change while the volume is served.
-const WRITE_BACK: [&str; 4] =
-    ["dirty-age-s", "dirty-percent", "dirty-max-percent", "dirty-max-age-s"];
-
-/// Options of the cache that may change while the volume is served (`volume/change.rs`).
-const CACHE: [&str; 7] =
-    ["cache", "share", "cache-min", "cache-max", "cache-idle-s", "policy", "placement"];
-
-/// Options that need no change: the size follows the store, and the other counts only when the
-/// volume is opened.
-const FOLLOWING: [&str; 2] = ["size", "create"];
-
-impl Default for VolumeConfig {
-    fn default() -> Self {
-        let policy = "mq".parse().expect("mq is a policy");
-        Self::new("", 0, policy)
-    }
 }
 
 impl VolumeConfig {
-    /// Defaults: blocks of 4 KiB, one shard, write-through, no read-ahead.
+    /// The defaults, with a cache of so many blocks, and a policy.
     pub fn new(name: &str, cache_blocks: u32, policy: Spec) -> Self {
-        Self {
-            name: name.to_string(),
-            store: "mem:".parse().expect("a store"),
-            description: String::new(),
-            size: None,
-            create: true,
-            cache: CacheShare::default(),
-            cache_blocks,
-            is_share_auto: false,
-            cache_min: None,
-            cache_max: None,
-            cache_idle: Duration::from_secs(60),
-            block_bytes: 4096,
-            policy,
-            placement: VolumePlacement::default(),
-            estimate: false,
-            client_cache: None,
-            reload_at_once: false,
-            report: None,
-            write: Write::Through,
-            write_allocate: true,
-            shards: 1,
-            spare_frames: spare_frames(cache_blocks),
-            read_ahead_bytes: 0,
-            stream_cutoff_bytes: 0,
-            adviser: true,
-            record: None,
-            record_sample: NonZero::<u32>::MIN,
-            record_files: NonZero::new(8).expect("8 is not 0"),
-            // About 100 MB.
-            record_requests: NonZero::new(1 << 26).expect("2^26 is not 0"),
-            record_every: None,
-            read_only: false,
-            tls_required: false,
-            clients: Vec::new(),
-            writers: Vec::new(),
-            connections: None,
-            requests_per_second: None,
-            bytes_per_second: None,
-            client_requests_per_second: None,
-            client_bytes_per_second: None,
-            dirty_age: Duration::from_secs(5),
-            dirty_share: 0.25,
-            dirty_max_share: 1.0,
-            dirty_max_age: None,
-            store_timeout: Some(Duration::from_secs(120)),
-            reconnect: Duration::from_secs(30),
-            write_back_runs: 4,
-            close_patience: Duration::from_secs(30),
-            seed: 0,
-            given: toml::Table::new(),
-            listener: None,
-            lower: None,
-        }
+        let spare_frames = spare_frames(cache_blocks);
+        Self { name: name.to_string(), cache_blocks, spare_frames, policy, ..Self::default() }
     }
 
     /// Total capacity of the clients' caches in blocks, if given.
@@ -311,46 +206,21 @@ impl VolumeConfig {
         self.placement.scheme().is_some() && !says_nothing && self.store.is_upstream()
     }
 
-    /// Names of the options that differ from `next`.
-    fn changes<'a>(&self, next: &'a serde_json::Value) -> Vec<&'a str> {
-        let now = serde_json::to_value(self).unwrap_or_default();
-        let next = next.as_object().into_iter().flatten();
-        next.filter(|(name, value)| now[*name] != **value).map(|(name, _)| name.as_str()).collect()
+    /// The options that differ from `next`, in the order of their names.
+    fn changes(&self, next: &VolumeConfig) -> Vec<&'static Key> {
+        let [now, next] = [self, next].map(|it| serde_json::to_value(it).unwrap_or_default());
+        let differs = |key: &&Key| now[key.name] != next[key.name];
+        let mut changes: Vec<_> = Self::KEYS.iter().filter(differs).collect();
+        changes.sort_by_key(|key| key.name);
+        changes
     }
 
-    /// Whether `next` has other rules of access.
-    pub fn access_changes(&self, next: &VolumeConfig) -> bool {
+    /// Whether `next` has other options of a kind.
+    pub(crate) fn has_changed(&self, next: &VolumeConfig, what: Changes) -> bool {
         // The members of a group may have changed, which are not written.
         let rules_change = (&self.clients, &self.writers) != (&next.clients, &next.writers);
-        let next = serde_json::to_value(next).unwrap_or_default();
-        rules_change || self.changes(&next).iter().any(|name| ACCESS.contains(name))
-    }
-
-    /// Whether `next` has other rules of write-back.
-    pub fn write_back_changes(&self, next: &VolumeConfig) -> bool {
-        let next = serde_json::to_value(next).unwrap_or_default();
-        self.changes(&next).iter().any(|name| WRITE_BACK.contains(name))
-    }
-
-    /// Whether `next` has another cache.
-    pub(crate) fn cache_changes(&self, next: &VolumeConfig) -> bool {
-        let next = serde_json::to_value(next).unwrap_or_default();
-        self.changes(&next).iter().any(|name| CACHE.contains(name))
-    }
-
-    /// Names of the options that may change while the volume is served.
-    pub(crate) fn live_options() -> Vec<&'static str> {
-        [&CACHE[..], &WRITE_BACK, &ACCESS].concat()
-    }
-
-    /// Takes over what the settings say of some options.
-    fn take_given(&mut self, next: &VolumeConfig, options: &[&str]) {
-        for &option in options {
-            match next.given.get(option) {
-                Some(value) => self.given.insert(option.to_owned(), value.clone()),
-                None => self.given.remove(option),
-            };
-        }
+        what == Changes::Access && rules_change
+            || self.changes(next).iter().any(|key| key.changes == what)
     }
 
     /// This configuration with a cache of so many blocks.
@@ -360,39 +230,29 @@ impl VolumeConfig {
 
     /// Takes over the size of the cache, what may change it, the policy and the placement.
     pub(crate) fn take_cache(&mut self, next: &VolumeConfig) {
-        (self.cache, self.cache_blocks) = (next.cache, next.cache_blocks);
-        (self.cache_min, self.cache_max) = (next.cache_min, next.cache_max);
-        (self.cache_idle, self.is_share_auto) = (next.cache_idle, next.is_share_auto);
-        (self.spare_frames, self.placement) = (next.spare_frames, next.placement.clone());
-        self.policy = next.policy.clone();
-        self.take_given(next, &CACHE);
+        (self.cache_blocks, self.spare_frames) = (next.cache_blocks, next.spare_frames);
+        self.take(next, Changes::Cache);
     }
 
-    /// Takes over the rules of access.
-    pub(crate) fn take_access(&mut self, next: &VolumeConfig) {
-        (self.tls_required, self.connections) = (next.tls_required, next.connections);
-        (self.clients, self.writers) = (next.clients.clone(), next.writers.clone());
-        self.requests_per_second = next.requests_per_second;
-        self.bytes_per_second = next.bytes_per_second;
-        self.client_requests_per_second = next.client_requests_per_second;
-        self.client_bytes_per_second = next.client_bytes_per_second;
-        self.take_given(next, &ACCESS);
+    /// Takes over the rules of access. Returns the names of those that were others.
+    pub(crate) fn take_access(&mut self, next: &VolumeConfig) -> Vec<&'static str> {
+        let changes = self.changes(next).into_iter();
+        let changes = changes.filter(|key| key.changes == Changes::Access).map(|key| key.name);
+        let changes = changes.collect();
+        self.take(next, Changes::Access);
+        changes
     }
 
     /// Takes over the rules of write-back.
     pub(crate) fn take_write_back(&mut self, next: &VolumeConfig) {
-        self.take_given(next, &WRITE_BACK);
-        (self.dirty_age, self.dirty_share) = (next.dirty_age, next.dirty_share);
-        (self.dirty_max_age, self.dirty_max_share) = (next.dirty_max_age, next.dirty_max_share);
+        self.take(next, Changes::WriteBack);
     }
 
     /// Names of the options that differ and cannot change while the volume is served.
     pub fn fixed_changes(&self, next: &VolumeConfig) -> Vec<String> {
-        let next = serde_json::to_value(next).unwrap_or_default();
-        let may_change =
-            |name: &&str| FOLLOWING.contains(name) || Self::live_options().contains(name);
-        let changes = self.changes(&next).into_iter().filter(|name| !may_change(name));
-        changes.map(str::to_owned).collect()
+        let changes = self.changes(next).into_iter();
+        let fixed = changes.filter(|key| key.changes == Changes::Restart);
+        fixed.map(|key| key.name.to_owned()).collect()
     }
 
     /// Capacity of the cache in bytes of data.

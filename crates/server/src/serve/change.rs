@@ -16,7 +16,7 @@ use undercroft_text::Bytes;
 use super::memory_limit;
 use super::run::Running;
 use super::set::{Asked, SetError};
-use crate::config::{Settings, VolumeConfig};
+use crate::config::{Changes, Settings, VolumeConfig};
 use crate::volume::Volume;
 
 /// How long a change waits for a store that must take dirty blocks first. It goes on afterwards.
@@ -98,7 +98,7 @@ impl Running {
         total: Option<u64>,
     ) -> Result<bool, String> {
         let now = &self.config.volumes[at];
-        if !now.cache_changes(next) {
+        if !now.has_changed(next, Changes::Cache) {
             return Ok(false);
         }
         let mut after = now.clone();
@@ -157,7 +157,7 @@ impl Running {
     /// Changes what may be dirty in the volume at a place of the configuration.
     pub(super) fn change_write_back(&mut self, at: usize, next: &VolumeConfig) {
         let now = &mut self.config.volumes[at];
-        if !now.write_back_changes(next) {
+        if !now.has_changed(next, Changes::WriteBack) {
             return;
         }
         now.take_write_back(next);
@@ -169,9 +169,9 @@ impl Running {
 
     /// Changes who may use the volume at a place of the configuration, and how much.
     pub(super) async fn change_access(&mut self, at: usize, next: &VolumeConfig) {
-        self.config.volumes[at].take_access(next);
+        let changed = self.config.volumes[at].take_access(next);
         let Some((before, entry)) = self.exports.change_rules(next) else { return };
-        tracing::info!(volume = next.name, "who may use it has changed");
+        log_access(&next.name, &changed);
         let unwelcome = |peer: &Peer| entry.revokes(&before, peer);
         self.end_connections(&entry, unwelcome).await;
     }
@@ -182,6 +182,19 @@ impl Running {
             let options = options.join(", ");
             tracing::warn!(volume, options, "what was set is the configuration's again");
         }
+    }
+}
+
+/// Logs which rules of access, or which limits, have changed. The members of a group change without
+/// a key.
+fn log_access(volume: &str, keys: &[&str]) {
+    let are_limits =
+        |key: &&str| !["tls-required", "clients", "writers", "connections"].contains(key);
+    let (only_limits, keys) = (!keys.is_empty() && keys.iter().all(are_limits), keys.join(" "));
+    if only_limits {
+        tracing::info!(volume, keys, "its limits have changed");
+    } else {
+        tracing::info!(volume, keys, "who may use it has changed");
     }
 }
 

@@ -22,7 +22,7 @@ use super::set::Door;
 use super::{advice_export, control_export, hint_session, level_answers, metrics, set};
 use crate::advice::page;
 use crate::clock;
-use crate::config::VolumeConfig;
+use crate::config::{Changes, VolumeConfig};
 use crate::volume::Volume;
 use crate::volume::session::VolumeExport;
 
@@ -200,8 +200,9 @@ impl ExportTable {
         rules: &VolumeConfig,
     ) -> Option<(Arc<ExportEntry>, Arc<ExportEntry>)> {
         let mut exports = self.write();
-        let entry =
-            exports.get_mut(&rules.name).filter(|entry| entry.rules.access_changes(rules))?;
+        let entry = exports
+            .get_mut(&rules.name)
+            .filter(|entry| entry.rules.has_changed(rules, Changes::Access))?;
         let next =
             ExportEntry::new(Arc::clone(&entry.volume), rules, Arc::clone(&entry.connections));
         entry.is_closed.store(true, Ordering::SeqCst);

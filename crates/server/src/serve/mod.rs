@@ -30,8 +30,8 @@ mod upstream;
 mod window;
 
 pub use crate::config::{
-    Address, CacheShare, ClientRule, Limits, Reporting, ServerConfig, Settings, TlsConfig, TlsMode,
-    VolumePlacement,
+    Address, CacheShare, Changes, ClientRule, Key, Limits, Reporting, ServerConfig, Settings,
+    TlsConfig, TlsMode, VolumePlacement,
 };
 pub use advice_export::advice_over_nbd;
 pub use check::{Checked, check};

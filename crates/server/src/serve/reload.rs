@@ -67,6 +67,8 @@ impl Running {
         self.problems.take();
         match config {
             Err(error) => {
+                // One line an event.
+                let error = error.replacen("mistakes:\n  ", "mistakes: ", 1).replace("\n  ", "; ");
                 problem!(self.problems, error!("{error}; all settings stay as they were"))
             }
             Ok(next) => {

@@ -1,0 +1,126 @@
+//! What a row of the table of keys says, and the macro that makes a volume's configuration from the
+//! rows. The rows themselves are in `volume.rs`; how to add one is described in
+//! `docs/developer/add-an-option.md`.
+
+use serde_json::Value;
+
+use super::VolumeConfig;
+
+/// A row of the table of keys: what is known of an option of a volume. The parser, the help of
+/// `serve` and `set`, the comparison at a reload and the documents take it from here.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name in files and flags.
+    pub name: &'static str,
+    /// The notation of its value, for people.
+    pub value: &'static str,
+    /// What it says, in sentences that can be read alone, with a full stop.
+    pub help: &'static str,
+    /// Whether it may change while the volume is served.
+    pub changes: Changes,
+    /// Whether volumes that do not set it take what the server has.
+    pub is_inherited: bool,
+}
+
+/// Whether an option may change while its volume is served, and what it then belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// At a restart only.
+    Restart,
+    /// It needs no change: the size follows the store, and the like counts only when the volume is
+    /// opened.
+    Follows,
+    /// With the cache (`volume/change.rs`).
+    Cache,
+    /// With the bounds of write-back.
+    WriteBack,
+    /// With the rules of access and the limits of clients.
+    Access,
+}
+
+impl Changes {
+    /// Whether SIGHUP and `undercroft set` change it while the volume is served.
+    pub const fn is_live(self) -> bool {
+        matches!(self, Changes::Cache | Changes::WriteBack | Changes::Access)
+    }
+}
+
+impl Key {
+    /// Its name in a flag: a list is one rule there, and may be repeated.
+    pub fn flag(&self) -> &'static str {
+        match self.name {
+            "clients" => "client",
+            "writers" => "writer",
+            name => name,
+        }
+    }
+
+    /// Its default as it stands in a file; `None` if there is none.
+    pub fn default(&self) -> Option<String> {
+        let defaults = serde_json::to_value(VolumeConfig::default()).unwrap_or_default();
+        match &defaults[self.name] {
+            Value::Bool(is) => Some(if *is { "yes" } else { "no" }.to_owned()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::String(text) if !text.is_empty() => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    /// As it stands in the table, with the documentation of its field.
+    pub(super) const fn of(
+        name: &'static str,
+        value: &'static str,
+        help: &'static str,
+        changes: Changes,
+        inherited: &'static str,
+    ) -> Key {
+        Key { name, value, help: help.trim_ascii(), changes, is_inherited: !inherited.is_empty() }
+    }
+}
+
+/// Makes a structure from rows: the key, the notation of its value, the field, its default, its
+/// text form, when it may change, and `inherited` if volumes take it from the server. A field's
+/// documentation is the help of its key. Fields without a key follow.
+macro_rules! keys {
+    ($(#[$about:meta])* $config:ident {
+        $($(#[doc = $help:literal])* $key:literal $value:literal $field:ident: $type:ty =
+            $default:expr, $form:literal, $changes:ident $($inherited:ident)?;)*
+        [$($(#[doc = $own_help:literal])* $own:ident: $own_type:ty = $own_default:expr;)*]
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $config {
+            $($(#[doc = $help])* #[serde(rename = $key, with = $form)] pub $field: $type,)*
+            $($(#[doc = $own_help])* #[serde(skip)] pub $own: $own_type,)*
+        }
+
+        impl Default for $config {
+            fn default() -> Self {
+                Self { $($field: $default,)* $($own: $own_default,)* }
+            }
+        }
+
+        impl $config {
+            /// What is known of the options.
+            pub const KEYS: &'static [Key] = &[$(Key::of(
+                $key, $value, concat!($($help),*), Changes::$changes, stringify!($($inherited)?),
+            )),*];
+
+            /// Takes over the options that change with `what`.
+            fn take(&mut self, next: &Self, what: Changes) {
+                $(if Changes::$changes == what {
+                    self.$field = next.$field.clone();
+                })*
+                for key in Self::KEYS.iter().filter(|key| key.changes == what) {
+                    match next.given.get(key.name) {
+                        Some(value) => self.given.insert(key.name.to_owned(), value.clone()),
+                        None => self.given.remove(key.name),
+                    };
+                }
+            }
+        }
+    };
+}
+
+pub(super) use keys;
