@@ -82,7 +82,7 @@ check-commands: build
 	@/usr/bin/python3 tools/commands.py $(BUILT) $(ONLY)
 
 simulate-faults:
-	$(CARGO) test --locked -p undercroft-server --test simulation for_some_time -- --ignored --nocapture
+	$(CARGO) test --workspace --locked --test simulation for_some_time -- --ignored --nocapture
 
 simulate-patches:
 	@CARGO=$(CARGO) tools/simulation/patches.sh
