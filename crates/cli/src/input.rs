@@ -236,7 +236,7 @@ fn write_mode(text: &str) -> Result<WriteMode, String> {
 /// The traces of a command.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TraceArg {
-    /// Trace file; zstd and gzip are undone; `-` is standard input
+    /// Trace file; zstd, gzip, bzip2 and xz are undone; `-` is standard input
     #[arg(value_name = "TRACE")]
     pub(crate) path: PathBuf,
 }

@@ -80,7 +80,7 @@ pub struct TraceReport {
     pub writes: u64,
     /// Distinct blocks.
     pub unique_blocks: u64,
-    /// Records left out because they are neither reads nor writes (discards, flushes).
+    /// Records left out because they move no data (discards, flushes, lengths of zero).
     pub left_out: u64,
 }
 
@@ -220,7 +220,7 @@ pub fn trace_report(path: &str, trace: &DenseTrace) -> TraceReport {
         reads: seen.reads,
         writes: seen.writes,
         unique_blocks: u64::from(trace.unique()),
-        left_out: trace.left_out(),
+        left_out: trace.left_out().total(),
     }
 }
 

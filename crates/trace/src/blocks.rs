@@ -7,6 +7,7 @@
 mod split;
 
 use crate::error::Error;
+use crate::left_out::{LeftOut, Reason};
 use crate::record::{Meta, Op, Reader, Record, Unit};
 use crate::renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};
 use split::{Span, Splitter};
@@ -169,7 +170,7 @@ pub struct BlockStream {
     origins: Vec<Origin>,
     evictions: Vec<Gone>,
     /// Records of evictions that nobody asked for.
-    left_out: u64,
+    unasked: u64,
     seen: Counts,
     kept: Counts,
     numbers: Numbers,
@@ -235,7 +236,7 @@ impl BlockStream {
             record_ends: Vec::new(),
             origins: Vec::new(),
             evictions: Vec::new(),
-            left_out: 0,
+            unasked: 0,
             seen: Counts::default(),
             kept: Counts::default(),
             numbers: Numbers::default(),
@@ -311,9 +312,9 @@ impl BlockStream {
         self.numbering.len()
     }
 
-    /// Records that are no reads or writes and that the format says to leave out, so far.
-    pub fn left_out(&self) -> u64 {
-        self.reader.left_out() + self.left_out
+    /// What has been left out so far since it moves no data.
+    pub fn left_out(&self) -> LeftOut {
+        self.reader.left_out() + LeftOut::of(Reason::Eviction, self.unasked)
     }
 
     /// Greatest number so far that divides all first blocks and lengths of a trace of block
@@ -364,7 +365,7 @@ impl BlockStream {
         if self.reader.meta().has_evictions && !self.want_evictions {
             let all = self.records.len();
             self.records.retain(|record| record.op != Op::Evict);
-            self.left_out += (all - self.records.len()) as u64;
+            self.unasked += (all - self.records.len()) as u64;
         }
         if self.reader.meta().unit == Unit::Blocks {
             self.records.iter().for_each(|record| self.numbers.add(record));

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use crate::blocks::{BlockStream, CHUNK_REFERENCES, Counts, Ref};
 use crate::error::Error;
+use crate::left_out::LeftOut;
 use crate::record::Meta;
 use crate::renumber::BlockNames;
 
@@ -41,7 +42,7 @@ pub struct DenseTrace {
     seen: Counts,
     divisor: u64,
     kept: Counts,
-    left_out: u64,
+    left_out: LeftOut,
 }
 
 /// Index entry of a chunk.
@@ -125,8 +126,8 @@ impl DenseTrace {
         })
     }
 
-    /// Records that are no reads or writes and that the format says to leave out.
-    pub fn left_out(&self) -> u64 {
+    /// What was left out since it moves no data.
+    pub fn left_out(&self) -> LeftOut {
         self.left_out
     }
 

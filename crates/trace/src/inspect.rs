@@ -1,7 +1,7 @@
 //! A reader that shows its records to a function as they are read: to count them, or to end the
 //! reading. It changes nothing.
 
-use crate::{Error, Meta, Reader, Record};
+use crate::{Error, LeftOut, Meta, Reader, Record};
 
 /// Shows every batch of records to `look` before it is passed on; an error of `look` ends the
 /// reading. The batch at the end of the trace is empty.
@@ -32,7 +32,7 @@ impl<F: FnMut(&[Record]) -> Result<(), Error> + Send> Reader for Inspected<F> {
         self.reader.spaces()
     }
 
-    fn left_out(&self) -> u64 {
+    fn left_out(&self) -> LeftOut {
         self.reader.left_out()
     }
 

@@ -3,12 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod container;
 mod dense;
 mod error;
 mod format;
 mod generate;
 mod input;
 mod inspect;
+mod left_out;
 mod merge;
 mod open;
 mod output;
@@ -25,6 +27,7 @@ pub use error::Error;
 pub use format::{Format, formats, text};
 pub use generate::{GENERATORS, Generator, GeneratorError, GeneratorSpec, Kind, Parameter};
 pub use inspect::inspect;
+pub use left_out::{LeftOut, Reason};
 pub use merge::merge;
 pub use open::{OpenOptions, open};
 pub use record::{Meta, Op, Reader, Record, Unit};

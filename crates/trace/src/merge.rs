@@ -6,6 +6,7 @@
 //! evictions, since those of different clients mean different things.
 
 use crate::error::Error;
+use crate::left_out::{LeftOut, Reason};
 use crate::record::{Meta, Op, Reader, Record};
 
 /// Most address spaces of one trace.
@@ -47,7 +48,8 @@ pub fn merge(traces: Vec<Box<dyn Reader>>) -> Result<Box<dyn Reader>, Error> {
     }
     let source = |reader| {
         let records = Vec::new();
-        Source { reader, records, next: 0, begin_ns: 0, is_new: true, has_ended: false }
+        let (next, begin_ns, evictions) = (0, 0, 0);
+        Source { reader, records, next, begin_ns, is_new: true, has_ended: false, evictions }
     };
     let sources = traces.into_iter().map(source).collect();
     Ok(Box::new(Merged { sources, meta, spaces: Vec::new(), turn: 0 }))
@@ -60,6 +62,8 @@ struct Source {
     begin_ns: u64,
     is_new: bool,
     has_ended: bool,
+    /// Evictions met, which are no part of a merged trace.
+    evictions: u64,
 }
 
 impl Source {
@@ -70,7 +74,9 @@ impl Source {
             self.next = 0;
             self.reader.read(&mut self.records)?;
             self.has_ended = self.records.is_empty();
+            let all = self.records.len();
             self.records.retain(|record| record.op != Op::Evict);
+            self.evictions += (all - self.records.len()) as u64;
         }
         let Some(record) = self.records.get(self.next) else { return Ok(None) };
         if std::mem::take(&mut self.is_new) {
@@ -146,7 +152,10 @@ impl Reader for Merged {
         &self.spaces
     }
 
-    fn left_out(&self) -> u64 {
-        self.sources.iter().map(|source| source.reader.left_out()).sum()
+    fn left_out(&self) -> LeftOut {
+        self.sources.iter().fold(LeftOut::default(), |all, source| {
+            let evictions = LeftOut::of(Reason::Eviction, source.evictions);
+            all + source.reader.left_out() + evictions
+        })
     }
 }

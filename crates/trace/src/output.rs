@@ -33,6 +33,11 @@ impl Output {
     /// a rename would put a plain file in its place.
     pub(crate) fn create(path: &Path) -> Result<Output, Error> {
         let fail = |source| Error::Io { path: path.to_owned(), source };
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if let Some("bz2" | "xz") = extension {
+            let why = "traces are written compressed by zstd or gzip: end the name in .zst or .gz";
+            return Err(Error::Format(format!("{}: {why}", path.display())));
+        }
         let direct = fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
         let (file, target): (Box<dyn Write + Send>, _) = if path.as_os_str() == "-" {
             (Box::new(io::stdout()), None)
@@ -48,7 +53,7 @@ impl Output {
             (Box::new(temporary.reopen().map_err(fail)?), Some((temporary, place)))
         };
         let sink = BufWriter::with_capacity(1 << 16, file);
-        let packer = match path.extension().and_then(|extension| extension.to_str()) {
+        let packer = match extension {
             Some("zst" | "zstd") => {
                 Packer::Zstd(zstd::stream::write::Encoder::new(sink, ZSTD_LEVEL).map_err(fail)?)
             }

@@ -3,6 +3,8 @@
 //!
 //! Splitting records into cache blocks is in `blocks.rs`; the formats are in `format/`.
 
+use crate::left_out::LeftOut;
+
 /// What a record says of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -80,10 +82,10 @@ pub trait Reader: Send {
     /// Names of the address spaces met so far, indexed by [`Record::space`].
     fn spaces(&self) -> &[String];
 
-    /// Requests met so far that the format defines as neither a read nor a write of data
-    /// (discards, flushes, ...) and that are therefore no records.
-    fn left_out(&self) -> u64 {
-        0
+    /// What was met so far that moves no data (discards, flushes, lengths of zero, ...) and is
+    /// therefore no record.
+    fn left_out(&self) -> LeftOut {
+        LeftOut::default()
     }
 
     /// Names of the columns that are not used, where the file names its columns.

@@ -25,7 +25,7 @@ const EXACT: u64 = 8_000_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Trace file; zstd and gzip are undone; `-` is standard input. Or a running server:
+    /// Trace file; zstd, gzip, bzip2 and xz are undone; `-` is standard input. Or a running server:
     /// http://HOST:PORT or unix:PATH of its HTTP listener, or an NBD URI of a volume
     #[arg(value_name = "TRACE|URI")]
     source: PathBuf,

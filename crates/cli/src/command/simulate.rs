@@ -399,7 +399,7 @@ fn print(out: &mut impl Write, report: &Report, args: &Args) -> Result<(), Error
         }
     )?;
     if trace.left_out > 0 {
-        writeln!(out, "{} records neither read nor write: left out", count(trace.left_out))?;
+        writeln!(out, "{} records move no data: left out", count(trace.left_out))?;
     }
     let rate = report.requests_per_s / 1e6;
     writeln!(out, "simulated in {:.2} s, {rate:.1} million requests/s", report.elapsed_s)?;

@@ -1,5 +1,6 @@
 //! `undercroft trace`: look at, convert, filter and generate traces.
 
+use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,8 +9,8 @@ use serde::Serialize;
 use undercroft_sim::characterize::RequestReport;
 use undercroft_sim::{LevelSpec, Size};
 use undercroft_trace::{
-    BlockOptions, GENERATORS, GeneratorSpec, Meta, OpenOptions, Reader, Unit, Writer, create,
-    formats, open,
+    BlockOptions, GENERATORS, GeneratorSpec, LeftOut, Meta, OpenOptions, Reader, Unit, Writer,
+    create, formats, open,
 };
 
 use crate::error::Error;
@@ -65,7 +66,9 @@ struct Facts {
     reads: u64,
     writes: u64,
     unique_blocks: u64,
+    /// Records that move no data, and how many for which reason.
     left_out: u64,
+    left_out_reasons: BTreeMap<&'static str, u64>,
     has_ops: bool,
     has_time: bool,
     has_buffers: bool,
@@ -89,7 +92,7 @@ fn info(args: &Info) -> Result<(), Error> {
         bar.at(stream.seen().records);
     }
     bar.done();
-    let (meta, seen) = (stream.meta().clone(), stream.seen());
+    let (meta, seen, left_out) = (stream.meta().clone(), stream.seen(), stream.left_out());
     args.options.remark_on_numbers(path, &meta, seen.records, stream.divisor());
     let asked = counter.report(&meta, args.options.unit.unwrap_or(block_bytes));
     let facts = Facts {
@@ -102,7 +105,8 @@ fn info(args: &Info) -> Result<(), Error> {
         reads: seen.reads,
         writes: seen.writes,
         unique_blocks: u64::from(stream.unique()),
-        left_out: stream.left_out(),
+        left_out: stream.left_out().total(),
+        left_out_reasons: left_out.by_reason().map(|(why, count)| (why.name(), count)).collect(),
         has_ops: meta.has_ops,
         has_time: meta.has_time,
         has_buffers: meta.has_buffers,
@@ -120,10 +124,15 @@ fn info(args: &Info) -> Result<(), Error> {
         writeln!(out, "{}", serde_json::to_string_pretty(&facts)?)?;
         return Ok(());
     }
-    print_facts(&mut out, &facts, &asked)
+    print_facts(&mut out, &facts, &asked, left_out)
 }
 
-fn print_facts(out: &mut impl Write, facts: &Facts, asked: &RequestReport) -> Result<(), Error> {
+fn print_facts(
+    out: &mut impl Write,
+    facts: &Facts,
+    asked: &RequestReport,
+    left_out: LeftOut,
+) -> Result<(), Error> {
     let block = u64::from(facts.block_bytes);
     writeln!(out, "trace     {}", facts.path)?;
     writeln!(out, "format    {}, addresses in {}", facts.format, facts.unit)?;
@@ -149,8 +158,10 @@ fn print_facts(out: &mut impl Write, facts: &Facts, asked: &RequestReport) -> Re
         writeln!(out, "sizes     {}", requests::sizes(asked))?;
         writeln!(out, "in a row  {}", requests::sequential(asked, facts.spaces.len()))?;
     }
-    if facts.left_out > 0 {
-        writeln!(out, "left out  {} records that neither read nor write", count(facts.left_out))?;
+    let reasons: Vec<_> = left_out.by_reason().collect();
+    for (at, (reason, number)) in reasons.iter().enumerate() {
+        let head = if at == 0 { "left out" } else { "" };
+        writeln!(out, "{head:8}  {} records {}", count(*number), reason.words())?;
     }
     let has = [(facts.has_time, "times"), (facts.has_buffers, "buffer addresses")];
     let has: Vec<_> = has.iter().filter(|(yes, _)| *yes).map(|(_, what)| *what).collect();

@@ -6,17 +6,19 @@
 //!
 //! Events of the counted action that move no data (discards, flushes, zone management, and those
 //! without `sector + sectors`) are left out and counted. All other events, and the summary that
-//! `blkparse` writes at the end, are no requests.
+//! `blkparse` writes at the end, are no requests. Events behind a summary are those of another
+//! output, read as well. What an event must have shows where a line was cut: `sector + sectors`,
+//! and a `[process]` if others have one.
 
 use crate::format::fiu::device_key;
 use crate::format::spaces::Spaces;
 use crate::format::spc::disk_meta;
 use crate::format::text::{
-    Fields, Lines, Parse, TextFormat, TextReader, check_request, expected, sectors, whole,
+    Fields, Lines, Parse, TextFormat, TextReader, check_request, expected, left_out, sectors, whole,
 };
-use crate::format::{Entry, Format, Options, Sample};
+use crate::format::{Entry, FIRST_LINES, Fit, Format, Options, Sample};
 use crate::input::Input;
-use crate::{Error, Op, Reader, Record, Unit};
+use crate::{Error, Op, Reader, Reason, Record, Unit};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {
@@ -34,9 +36,9 @@ pub(crate) const ENTRY: Entry = Entry {
 /// How far ahead a `Q` is looked for.
 const LOOK_AHEAD: usize = 256 << 10;
 
-fn fits(sample: &Sample) -> bool {
-    let mut events = sample.lines().take_while(|line| !is_summary(line)).take(20).peekable();
-    events.peek().is_some() && events.all(|line| event(line).is_ok())
+fn fits(sample: &Sample) -> Fit {
+    let lines = sample.lines().take_while(|line| !is_summary(line));
+    Fit::of(lines.take(FIRST_LINES).map(|line| event(line).is_ok()))
 }
 
 fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
@@ -65,11 +67,12 @@ struct BlkParse {
     action: u8,
     /// The action was asked for, not guessed.
     sure: bool,
-    /// Behind the last event.
+    /// Behind the events of an output.
     in_summary: bool,
+    /// Counted events have said which process they are of.
+    has_processes: bool,
     events: u64,
     counted: u64,
-    left_out: u64,
     key: Vec<u8>,
 }
 
@@ -85,11 +88,7 @@ struct Event<'a> {
 #[inline]
 fn event(line: &[u8]) -> Parse<Option<Event<'_>>> {
     let mut fields = Fields::blanks(line);
-    let device = fields.text();
-    let comma = memchr::memchr(b',', device);
-    let pair = comma.map(|comma| (&device[..comma], &device[comma + 1..]));
-    let number = |field| whole(field).is_some();
-    let Some((major, minor)) = pair.filter(|&(major, minor)| number(major) && number(minor)) else {
+    let Some((major, minor)) = device(&mut fields) else {
         if is_summary(line) || line.starts_with(b"Input file ") {
             return Ok(None);
         }
@@ -106,19 +105,42 @@ fn event(line: &[u8]) -> Parse<Option<Event<'_>>> {
     Ok(Some(Event { major, minor, time_ns, action, rest: fields }))
 }
 
+/// `major,minor`, if the next field is that.
+#[inline]
+fn device<'a>(fields: &mut Fields<'a>) -> Option<(&'a [u8], &'a [u8])> {
+    let device = fields.text();
+    let comma = memchr::memchr(b',', device)?;
+    let (major, minor) = (&device[..comma], &device[comma + 1..]);
+    whole(major).and(whole(minor)).map(|_| (major, minor))
+}
+
+/// Whether a summary begins here: of a processor, a device, or a process with its number.
 fn is_summary(line: &[u8]) -> bool {
-    line.starts_with(b"CPU") || line.starts_with(b"Total (")
+    let is_process = || {
+        let number = line.strip_suffix(b")")?.rsplit(|&byte| byte == b'(').next()?;
+        whole(number.strip_suffix(b", ...").unwrap_or(number))
+    };
+    line.starts_with(b"CPU") || line.starts_with(b"Total (") || is_process().is_some()
+}
+
+/// Whether a line can be one within a summary: a name in front of numbers, or a process.
+fn is_in_summary(line: &[u8]) -> bool {
+    memchr::memchr2(b':', b'(', line).is_some()
 }
 
 impl TextFormat for BlkParse {
     fn line(&mut self, line: &[u8], spaces: &mut Spaces) -> Parse<Option<Record>> {
-        if self.in_summary {
-            return Ok(None);
+        if self.in_summary && device(&mut Fields::blanks(line)).is_none() {
+            if is_in_summary(line) {
+                return Ok(None);
+            }
+            return expected("a line of the summary, or an event of another output", line);
         }
         let Some(mut event) = event(line)? else {
             self.in_summary = is_summary(line);
             return Ok(None);
         };
+        self.in_summary = false;
         self.events += 1;
         if event.action != [self.action] {
             if !self.sure && event.action == b"Q" {
@@ -128,14 +150,18 @@ impl TextFormat for BlkParse {
             return Ok(None);
         }
         self.counted += 1;
-        let op = direction(event.rest.text());
-        let Some((sector, count)) = place(&mut event.rest)? else {
-            self.left_out += 1;
-            return Ok(None);
+        let rwbs = event.rest.text();
+        let Some(op) = direction(rwbs) else {
+            return expected("an operation of blkparse, as R, WS or D", rwbs);
         };
-        let Some(op) = op else {
-            self.left_out += 1;
-            return Ok(None);
+        let has_process = memchr::memchr(b']', event.rest.rest()).is_some();
+        let place = place(&mut event.rest)?;
+        if self.has_processes && !has_process {
+            return expected("[process] at the end, as on other lines", line);
+        }
+        self.has_processes |= has_process;
+        let Some((op, (sector, count))) = op.zip(place) else {
+            return left_out(Reason::Operation);
         };
         let (address, length) = (sectors(sector)?, sectors(count)?);
         check_request(Unit::Bytes, address, length)?;
@@ -153,38 +179,56 @@ impl TextFormat for BlkParse {
         let found = format!("{} other events", self.events);
         expected(format!("events of action {action} (see option action)"), found.as_bytes())
     }
-
-    fn left_out(&self) -> u64 {
-        self.left_out
-    }
 }
 
-/// The first letter of rwbs is the operation; `F` before another letter is a flush before it.
+/// What an rwbs says: a flush before it (`F`), the operation, and marks, each at most once. Inside
+/// `None`: an operation that moves no data. `None`: it is no rwbs.
 #[inline]
-pub(crate) fn direction(rwbs: &[u8]) -> Option<Op> {
-    let operation = match rwbs {
-        [b'F', operation, ..] => operation,
-        [operation, ..] => operation,
-        [] => return None,
-    };
-    match operation {
-        b'R' => Some(Op::Read),
-        b'W' => Some(Op::Write),
-        _ => None,
+pub(crate) fn direction(rwbs: &[u8]) -> Option<Option<Op>> {
+    match rwbs {
+        b"R" | b"RA" | b"RS" => Some(Some(Op::Read)),
+        b"W" | b"WS" => Some(Some(Op::Write)),
+        _ => any_direction(rwbs),
     }
 }
 
-/// `sector + sectors`; `None` where the event has no such place or moves nothing.
+fn any_direction(rwbs: &[u8]) -> Option<Option<Op>> {
+    let rest = match rwbs {
+        [b'F', rest @ ..] if matches!(rest.first(), Some(b'R' | b'W' | b'D' | b'N' | b'F')) => rest,
+        _ => rwbs,
+    };
+    let (op, marks) = match rest {
+        [b'R', marks @ ..] => (Some(Op::Read), marks),
+        [b'W', marks @ ..] => (Some(Op::Write), marks),
+        // Zones: append, reset, reset all, open, close, finish.
+        [b'Z', b'A', marks @ ..] => (Some(Op::Write), marks),
+        [b'Z', b'R' | b'O' | b'C' | b'F', marks @ ..] => (None, marks),
+        // Discard, nothing, flush.
+        [b'D' | b'N' | b'F', marks @ ..] => (None, marks),
+        _ => return None,
+    };
+    // Sync, metadata, FUA, read-ahead, barrier, secure erase, atomic.
+    let is_mark =
+        |(at, byte): (usize, &u8)| b"SMFABEU".contains(byte) && !marks[..at].contains(byte);
+    marks.iter().enumerate().all(is_mark).then_some(op)
+}
+
+/// `sector + sectors`; `None` where the event has no such place or moves nothing. What has no place
+/// goes on with its `[process]`, or is a command of other bytes `(in brackets)`.
 #[inline]
 fn place(fields: &mut Fields) -> Parse<Option<(u64, u64)>> {
-    let sector = fields.text();
-    if fields.text() != b"+" {
-        return Ok(None);
+    let sector = match fields.text() {
+        [b'[' | b'(', ..] => return Ok(None),
+        field => match whole(field) {
+            Some(sector) => sector,
+            None => return expected("first sector, a whole number, or [process]", field),
+        },
+    };
+    match fields.text() {
+        b"+" => {}
+        [b'[' | b'(', ..] => return Ok(None),
+        other => return expected("+ and a number of sectors behind the first sector", other),
     }
     let count = fields.number("number of sectors")?;
-    match whole(sector) {
-        Some(_) if count == 0 => Ok(None),
-        Some(sector) => Ok(Some((sector, count))),
-        None => expected("first sector, a whole number", sector),
-    }
+    Ok((count > 0).then_some((sector, count)))
 }

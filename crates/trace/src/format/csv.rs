@@ -7,7 +7,7 @@
 //! | column | content |
 //! |---|---|
 //! | `time`, `time_s`, `time_ms`, `time_us`, `time_ns` | time, decimals allowed |
-//! | `op` | r, w, read, write, get, set, put, 0, 1, false, true, SCSI 28, 2a, `rwbs` as WS |
+//! | `op` | r, w, read, write, get, set, put, false, true, SCSI 28, 2a, `rwbs` as WS, ... |
 //! | `space` | device or file: any text; several columns together |
 //! | `id`, `block`, `first_block` | a block number |
 //! | `byte`, `first_byte`, `offset` | a byte address |
@@ -21,32 +21,40 @@
 //! without a unit is seconds, or milli-, micro- or nanoseconds since 1970, a FILETIME, or a date
 //! and time in UTC.
 //!
+//! Operations in numbers mean different things in different traces. 0 is a read and 1 a write, as
+//! in Linux, of an address in bytes or sectors, and in a column called so, as `is_write`. Codes of
+//! objects are refused unless `op-read=1/2/5,op-write=3/4/6,op-none=100` says what they mean, as is
+//! every other code. A request without an operation was never answered (Systor '17): it is left out
+//! and counted, as are operations that move no data.
+//!
+//! Lines that begin with `#` are comments, or name the columns if no other line does before. The
+//! line of names may come again. Blanks as delimiters stand in runs.
+//!
 //! An id is one block, as in libCacheSim, unless `blocks` says how many. Ids are numbers, decimal
 //! or with 0x; with `id-is-num=false` any text, which is hashed to 64 bits. Delimiters are a
 //! character or `comma`, `tab`, `semicolon`, `pipe`, `blank`; without one given, the first line
 //! tells. A header is one that has no number for the address. Quotes around a field are undone.
 
 mod columns;
+mod values;
 
 use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
 
-use memchr::memchr;
-use undercroft_random::fibonacci;
+use memchr::{memchr, memchr2};
 
-use crate::format::blkparse::direction;
 use crate::format::spaces::Spaces;
 use crate::format::text::{
-    Lines, Parse, SECTOR, TextFormat, TextReader, check_request, expected, fraction, hex, sectors,
-    shown, whole,
+    Fault, Lines, Parse, SECTOR, TextFormat, TextReader, check_request, expected, sectors, shown,
 };
 use crate::format::{Entry, Format, Options, Sample};
 use crate::input::Input;
 use crate::write::{Refusal, TextWrite, TextWriter, Writer, space_name};
 use crate::{Error, Meta, Op, Reader, Record, Unit};
 
-use columns::{Clock, Role, check_roles, description, header_roles, misunderstood, role};
+use columns::{Clock, Role, check_roles, description, header_roles, is_flag, misunderstood, role};
+use values::{Codes, Ops, clock_of, hash, is_word_of_op, number, time};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {
@@ -54,18 +62,29 @@ pub(crate) const ENTRY: Entry = Entry {
         about: "csv by its header line or a description of its columns, as libCacheSim's",
         extensions: &["csv", "tsv"],
         options: "time=N,op=N,space=N,id|byte|sector=N,blocks|bytes|sectors|size=N,buffer=N,\
-                  delimiter=C,header=true|false,id-is-num=true|false (columns from 1)",
+                  delimiter=C,header=true|false,id-is-num=true|false (columns from 1), op-read=A/B, \
+                  op-write=C, op-none=D (codes of op)",
         writable: true,
     },
     fits: |sample: &Sample| {
-        sample.lines().next().is_some_and(|line| {
-            let names = texts(line, detect_delimiter(line));
-            check_roles(&header_roles(&names)).is_ok()
-        })
+        let first = sample.lines().find(|line| line[0] != b'#' || names_columns(line));
+        first.is_some_and(names_columns).into()
     },
     open,
     create: Some(create),
 };
+
+/// A line without the marks of a comment.
+fn bare(line: &[u8]) -> &[u8] {
+    let marks = line.iter().take_while(|&&byte| byte == b'#').count();
+    line[marks..].trim_ascii()
+}
+
+/// Whether a line has the names of columns that make a record.
+fn names_columns(line: &[u8]) -> bool {
+    let names = texts(bare(line), detect_delimiter(bare(line)));
+    check_roles(&header_roles(&names)).is_ok()
+}
 
 /// The fields of a line as texts.
 fn texts(line: &[u8], delimiter: u8) -> Vec<String> {
@@ -80,17 +99,29 @@ fn detect_delimiter(line: &[u8]) -> u8 {
 
 fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
     let mut lines = Lines::new(input);
-    let first = lines.peek()?.unwrap_or_default().to_owned();
-    let delimiter = match options.take("delimiter") {
-        Some(text) => named_delimiter(&text)
-            .ok_or_else(|| options.wrong("delimiter", &text, "one character or its name"))?,
-        None => detect_delimiter(&first),
-    };
     let header = flag(options, &["header", "has-header"])?;
     let ids_are_text = flag(options, &["id-is-num", "obj-id-is-num"])? == Some(false);
+    let codes = codes(options)?;
+    let delimiter = options.take("delimiter");
     let mut roles = described(options)?;
     let by_header = roles.is_empty();
-    let names = if by_header { texts(&first, delimiter) } else { Vec::new() };
+    let is_text = roles.first().is_some_and(|role| role.is_text(ids_are_text));
+    let first = loop {
+        let line = lines.peek()?.unwrap_or_default();
+        let is_comment =
+            line.first() == Some(&b'#') && !is_text && !(by_header && names_columns(line));
+        if !is_comment && !line.trim_ascii().is_empty() || lines.peek()?.is_none() {
+            break lines.peek()?.unwrap_or_default().to_owned();
+        }
+        lines.next()?;
+    };
+    let head = if by_header { bare(&first) } else { &first[..] };
+    let delimiter = match delimiter {
+        Some(text) => named_delimiter(&text)
+            .ok_or_else(|| options.wrong("delimiter", &text, "one character or its name"))?,
+        None => detect_delimiter(head),
+    };
+    let names = if by_header { texts(head, delimiter) } else { Vec::new() };
     if by_header {
         roles = header_roles(&names);
     }
@@ -107,15 +138,11 @@ fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
     if by_header {
         let ahead = lines.look_ahead(LOOK_AHEAD)?;
         let sample = Sample::new(&ahead[..ahead.len().min(LOOK_AHEAD)], false);
-        let values: Vec<_> = sample.lines().skip(1).map(|line| texts(line, delimiter)).collect();
+        let rows = sample.lines().skip(1).filter(|line| line[0] != b'#');
+        let values: Vec<_> = rows.map(|line| texts(line, delimiter)).collect();
         let has_ops = |column: usize| {
             let mut values = values.iter().filter_map(|line| line.get(column)).peekable();
-            let is_op = |value: &String| {
-                let is_flag = ["true", "false"].iter().any(|flag| value.eq_ignore_ascii_case(flag));
-                let is_word = value.starts_with(|c: char| c.is_alphabetic());
-                is_word && !is_flag && op(value.as_bytes()).is_ok()
-            };
-            values.peek().is_some() && values.all(is_op)
+            values.peek().is_some() && values.all(|value| is_word_of_op(value))
         };
         if let Some(what) = misunderstood(&names, &roles, has_ops) {
             return Err(lines.unfit(&what));
@@ -128,7 +155,26 @@ fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
     let is_unused = |(_, role): &(&String, &Role)| **role == Role::Skip;
     let unused = names.iter().zip(&roles).filter(is_unused);
     let unused = unused.map(|(name, _)| name.trim().to_owned()).collect();
+    let has_header = header.unwrap_or_else(|| {
+        by_header || is_header(Split { rest: Some(&first), delimiter }, &roles, ids_are_text)
+    });
+    let op_column = roles.iter().position(|&role| role == Role::Op);
+    let ops = match (codes, op_column) {
+        (Some(_), None) => {
+            return Err(lines.unfit("op-read, op-write and op-none need a column of operations"));
+        }
+        (Some(ops), _) => ops,
+        (None, column) => {
+            let named = column.filter(|_| has_header);
+            let name = named.and_then(|column| texts(head, delimiter).into_iter().nth(column));
+            Ops::Words { flags: unit == Unit::Bytes || name.is_some_and(|name| is_flag(&name)) }
+        }
+    };
+    let header = if has_header { lines.next()?.map(<[u8]>::to_owned) } else { None };
     let format = Csv {
+        ops,
+        header,
+        is_text,
         whole_sectors: roles.contains(&Role::Sector),
         clock: clock.unwrap_or(Clock::Unknown),
         roles,
@@ -137,11 +183,7 @@ fn open(input: Input, options: &mut Options) -> Result<Box<dyn Reader>, Error> {
         ids_are_text,
         unused,
         space: Vec::new(),
-        left_out: 0,
     };
-    if header.unwrap_or(by_header || format.is_header(&first)) {
-        lines.next()?;
-    }
     let has = |wanted: fn(&Role) -> bool| format.roles.iter().any(wanted);
     let meta = Meta {
         format: "csv",
@@ -186,6 +228,22 @@ fn flag(options: &mut Options, names: &[&str]) -> Result<Option<bool>, Error> {
     }
 }
 
+/// What the options say of the codes of operations; none: they say nothing.
+fn codes(options: &mut Options) -> Result<Option<Ops>, Error> {
+    let mut all = [Codes::new(), Codes::new(), Codes::new()];
+    let mut any = false;
+    for (key, codes) in ["op-read", "op-write", "op-none"].into_iter().zip(&mut all) {
+        let Some(value) = options.take(key) else { continue };
+        any = true;
+        codes.extend(value.split('/').map(|code| code.trim().to_owned()));
+        if codes.iter().any(String::is_empty) {
+            return Err(options.wrong(key, &value, "codes of operations, as 1/2/5"));
+        }
+    }
+    let [reads, writes, others] = all;
+    Ok(any.then_some(Ops::Codes { reads, writes, others }))
+}
+
 /// The columns that the options describe; none: there is no description.
 fn described(options: &mut Options) -> Result<Vec<Role>, Error> {
     const MOST: usize = 1024;
@@ -219,38 +277,67 @@ struct Csv {
     clock: Clock,
     /// Addresses are sectors, so that a size in bytes is a multiple of these.
     whole_sectors: bool,
+    ops: Ops,
+    /// The line that names the columns, which may come again.
+    header: Option<Vec<u8>>,
+    /// The first column is any text, so that `#` may begin it.
+    is_text: bool,
     /// Names of the columns that are not used.
     unused: Vec<String>,
     /// The name of the space that is being read.
     space: Vec<u8>,
-    left_out: u64,
 }
 
-impl Csv {
-    /// Whether the first line names columns: it has no number for the address.
-    fn is_header(&self, line: &[u8]) -> bool {
-        let fields = Split { rest: Some(line), delimiter: self.delimiter };
-        let address = fields.zip(&self.roles).find(|(_, role)| role.is_address());
-        address.is_some_and(|(field, _)| {
-            let known = role(&String::from_utf8_lossy(&field)).is_some();
-            let letter = field.first().is_some_and(u8::is_ascii_alphabetic);
-            known || letter && !self.ids_are_text
-        })
-    }
+/// Whether the first line names columns: it has no number for the address.
+fn is_header(fields: Split, roles: &[Role], ids_are_text: bool) -> bool {
+    let address = fields.zip(roles).find(|(_, role)| role.is_address());
+    address.is_some_and(|(field, _)| {
+        let known = role(&String::from_utf8_lossy(&field)).is_some();
+        let letter = field.first().is_some_and(u8::is_ascii_alphabetic);
+        known || letter && !ids_are_text
+    })
 }
 
 impl TextFormat for Csv {
-    fn left_out(&self) -> u64 {
-        self.left_out
-    }
-
     fn unused(&self) -> &[String] {
         &self.unused
     }
 
     fn line(&mut self, line: &[u8], spaces: &mut Spaces) -> Parse<Option<Record>> {
+        let is_comment = line.first() == Some(&b'#') && !self.is_text;
+        if is_comment || self.header.as_deref() == Some(line) {
+            return Ok(None);
+        }
+        match self.row(line, spaces) {
+            Err(fault) => self.excused(line, fault),
+            record => record,
+        }
+    }
+}
+
+impl Csv {
+    /// What moves no data may have nothing in the other columns, but a line that was cut is damage.
+    #[cold]
+    fn excused(&self, line: &[u8], fault: Box<Fault>) -> Parse<Option<Record>> {
+        let mut fields = Split { rest: Some(line), delimiter: self.delimiter };
+        let mut reason = None;
+        for (index, &role) in self.roles.iter().enumerate() {
+            let Some(field) = fields.next() else {
+                return expected(format!("column {}", index + 1), line);
+            };
+            if role == Role::Op {
+                reason = self.ops.op(&field).err();
+            }
+        }
+        match reason {
+            Some(reason) if matches!(*reason, Fault::LeftOut(_)) => Err(reason),
+            _ => Err(fault),
+        }
+    }
+
+    #[inline(always)]
+    fn row(&mut self, line: &[u8], spaces: &mut Spaces) -> Parse<Option<Record>> {
         let mut names = 0;
-        let mut moves_data = true;
         let mut fields = Split { rest: Some(line), delimiter: self.delimiter };
         let mut record = Record {
             time_ns: 0,
@@ -274,10 +361,7 @@ impl TextFormat for Csv {
                     }
                     record.time_ns = time(self.clock, field)?;
                 }
-                Role::Op => match op(field)? {
-                    Some(op) => record.op = op,
-                    None => moves_data = false,
-                },
+                Role::Op => record.op = self.ops.op(field)?,
                 Role::Space => {
                     if names == 0 {
                         self.space.clear();
@@ -304,88 +388,12 @@ impl TextFormat for Csv {
                 Role::Buffer => record.buffer = Some(number(field, "buffer address")?),
             }
         }
-        if !moves_data {
-            self.left_out += 1;
-            return Ok(None);
-        }
         check_request(self.unit, record.address, record.length)?;
         if names > 0 {
             record.space = spaces.number(&self.space)?;
         }
         Ok(Some(record))
     }
-}
-
-fn number(field: &[u8], what: &str) -> Parse<u64> {
-    let value = match field {
-        [b'0', b'x' | b'X', digits @ ..] => hex(digits),
-        _ => whole(field),
-    };
-    match value {
-        Some(value) => Ok(value),
-        None => expected(format!("{what}, a whole number below 2^64"), field),
-    }
-}
-
-/// Read or write; `None`: a request that moves no data.
-fn op(field: &[u8]) -> Parse<Option<Op>> {
-    let is = |words: &[&str]| words.iter().any(|word| field.eq_ignore_ascii_case(word.as_bytes()));
-    let is_rwbs = |byte: &u8| b"RWDFNSMAE".contains(&byte.to_ascii_uppercase());
-    if is(&["r", "read", "get", "0", "false", "28", "0x28", "88", "0x88"]) {
-        Ok(Some(Op::Read))
-    } else if is(&["w", "write", "set", "put", "1", "true", "2a", "0x2a", "8a", "0x8a"]) {
-        Ok(Some(Op::Write))
-    } else if is(&["discard", "trim", "unmap", "flush", "fsync", "sync"]) {
-        Ok(None)
-    } else if (1..=6).contains(&field.len()) && field.iter().all(is_rwbs) {
-        Ok(direction(&field.to_ascii_uppercase()))
-    } else {
-        expected("op r, w, read, write, get, set, put, 0, 1, false, true, or rwbs as WS", field)
-    }
-}
-
-/// What times count, as the first one tells: numbers since 1970 are told by their size.
-fn clock_of(field: &[u8]) -> Clock {
-    let digits = field.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    match digits {
-        4 if field.get(4) == Some(&b'-') => Clock::Calendar,
-        0..=11 => Clock::Decimal(9),
-        12..=14 => Clock::Decimal(6),
-        15..=17 => Clock::Decimal(3),
-        18 => Clock::Filetime,
-        _ => Clock::Decimal(0),
-    }
-}
-
-/// Nanoseconds.
-fn time(clock: Clock, field: &[u8]) -> Parse<u64> {
-    let (time, wish) = match clock {
-        Clock::Decimal(places) => (fraction(field, places), "time, a decimal number in range"),
-        Clock::Unknown => (fraction(field, 9), "time, a decimal number in range"),
-        Clock::Filetime => {
-            (whole(field).and_then(|time| time.checked_mul(100)), "time, a FILETIME before 2185")
-        }
-        Clock::Calendar => (calendar(field), "time in UTC, as 2026-01-31T12:00:00.5Z"),
-    };
-    time.map_or_else(|| expected(wish, field), Ok)
-}
-
-/// Nanoseconds since 1970 of a date and time in UTC.
-fn calendar(field: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(field).ok()?;
-    let text = text.strip_suffix("+00:00").unwrap_or(text);
-    let time = humantime::parse_rfc3339_weak(text).ok()?;
-    let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
-    u64::try_from(since.as_nanos()).ok()
-}
-
-/// FNV-1a, and a last mix since its high bits change little. The largest value, which would end a
-/// request beyond 2^64, is given away.
-fn hash(text: &[u8]) -> u64 {
-    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325, step);
-    let hash = fibonacci(hash ^ (hash >> 32));
-    (hash ^ (hash >> 29)) >> 1
 }
 
 /// Fields of a line, without blanks and quotes around them.
@@ -400,6 +408,9 @@ impl<'a> Iterator for Split<'a> {
     #[inline]
     fn next(&mut self) -> Option<Cow<'a, [u8]>> {
         let line = self.rest?;
+        if self.delimiter == b' ' {
+            return self.run(line);
+        }
         if line.first() == Some(&b'"') {
             return Some(self.quoted(line));
         }
@@ -413,6 +424,23 @@ impl<'a> Iterator for Split<'a> {
 }
 
 impl<'a> Split<'a> {
+    /// A field between blanks and tabs.
+    #[inline(never)]
+    fn run(&mut self, line: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        let line = line.trim_ascii_start();
+        match line.first() {
+            None => {
+                self.rest = None;
+                return None;
+            }
+            Some(b'"') => return Some(self.quoted(line)),
+            Some(_) => {}
+        }
+        let end = memchr2(b' ', b'\t', line).unwrap_or(line.len());
+        self.rest = Some(&line[end..]);
+        Some(Cow::Borrowed(line[..end].trim_ascii()))
+    }
+
     /// A field in quotes, in which two quotes stand for one. Without an end it is the whole rest.
     #[cold]
     fn quoted(&mut self, line: &'a [u8]) -> Cow<'a, [u8]> {

@@ -3,8 +3,7 @@
 //!
 //! DiskSim itself writes the time in milliseconds with decimals; the same layout is in use with
 //! whole nanoseconds (by MQSim). The first line decides: a decimal point there means milliseconds,
-//! none means nanoseconds. A decimal point later in a file of whole nanoseconds is damage, and so
-//! is a request of zero sectors.
+//! none means nanoseconds. A decimal point later in a file of whole nanoseconds is damage.
 
 use crate::format::spaces::Spaces;
 use crate::format::spc::disk_meta;

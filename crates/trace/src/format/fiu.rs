@@ -2,7 +2,7 @@
 //! [md5]`, separated by blanks. Sectors are of 512 bytes; the MD5 of the content is not used. A
 //! space is a device, called `major,minor`.
 //!
-//! A process name can hold blanks, so a line is read from both ends. Zero sectors is damage.
+//! A process name can hold blanks, so a line is read from both ends.
 
 use crate::format::spaces::Spaces;
 use crate::format::spc::disk_meta;

@@ -2,17 +2,17 @@
 //! `file action offset length`, in version 3 with microseconds in front. Offset and length are
 //! bytes. A space is a file.
 //!
-//! Opening and closing a file and waiting are no requests. `sync`, `datasync` and `trim` move no
-//! data: they are left out and counted.
+//! Opening and closing a file and waiting are no requests. The forms of `sync`, and `trim`, move no
+//! data: they are left out and counted. The first line may come again: several logs in one file.
 
 use crate::format::spaces::Spaces;
 use crate::format::spc::disk_meta;
 use crate::format::text::{
-    Fields, Lines, Parse, TextFormat, TextReader, check_request, expected, shown,
+    Fields, Lines, Parse, TextFormat, TextReader, check_request, expected, left_out, shown,
 };
 use crate::format::{Entry, Format, Options};
 use crate::input::Input;
-use crate::{Error, Meta, Op, Reader, Record, Unit};
+use crate::{Error, Meta, Op, Reader, Reason, Record, Unit};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {
@@ -22,7 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
         options: "",
         writable: false,
     },
-    fits: |sample| sample.lines().next().and_then(has_times).is_some(),
+    fits: |sample| sample.lines().next().and_then(has_times).is_some().into(),
     open,
     create: None,
 };
@@ -46,25 +46,27 @@ fn open(input: Input, _: &mut Options) -> Result<Box<dyn Reader>, Error> {
         return Err(lines.unfit(&why));
     };
     let meta = Meta { has_time, ..disk_meta("iolog") };
-    Ok(TextReader::boxed(lines, Iolog { has_time, left_out: 0 }, meta, Spaces::default()))
+    Ok(TextReader::boxed(lines, Iolog { has_time }, meta, Spaces::default()))
 }
 
 struct Iolog {
     has_time: bool,
-    left_out: u64,
 }
 
 impl TextFormat for Iolog {
     fn line(&mut self, line: &[u8], spaces: &mut Spaces) -> Parse<Option<Record>> {
+        if let Some(has_time) = has_times(line) {
+            let version = if self.has_time { "fio version 3 iolog" } else { "fio version 2 iolog" };
+            return if has_time == self.has_time { Ok(None) } else { expected(version, line) };
+        }
         let mut fields = Fields::blanks(line);
         let time_ns = if self.has_time { fields.decimal("time in microseconds", 3)? } else { 0 };
         let file = fields.text();
         let op = match fields.text() {
             b"read" => Op::Read,
             b"write" => Op::Write,
-            b"sync" | b"datasync" | b"trim" => {
-                self.left_out += 1;
-                return Ok(None);
+            b"sync" | b"datasync" | b"sync_file_range" | b"syncfs" | b"trim" => {
+                return left_out(Reason::Operation);
             }
             b"add" | b"open" | b"close" | b"wait" => return Ok(None),
             other => return expected("an action of fio, as read or write", other),
@@ -75,9 +77,5 @@ impl TextFormat for Iolog {
         check_request(Unit::Bytes, address, length)?;
         let space = spaces.number(file)?;
         Ok(Some(Record { time_ns, op, space, address, length, buffer: None, client: 0 }))
-    }
-
-    fn left_out(&self) -> u64 {
-        self.left_out
     }
 }

@@ -3,7 +3,7 @@
 //! is 0 on every line of some files and not looked at either. All requests are reads; no time.
 //!
 //! Blocks are abstract here: database pages in one file of the set, 512-byte blocks in others,
-//! and nothing in a file says which. A count of zero does not occur and is damage.
+//! and nothing in a file says which.
 
 use std::path::Path;
 

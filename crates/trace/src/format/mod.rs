@@ -3,6 +3,7 @@
 //! A new format is one file here and one line in the list of `formats!`:
 //! `docs/developer/add-a-trace-format.md` shows it.
 
+mod numbers;
 mod spaces;
 pub mod text;
 
@@ -17,7 +18,7 @@ use crate::input::Input;
 use crate::write::Writer;
 use crate::{Error, Meta, Reader};
 use spaces::Spaces;
-use text::TextFormat;
+use text::{Fault, TextFormat};
 
 /// A trace format, as help texts and the guide show it.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,7 @@ pub struct Format {
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// Endings of file names that suggest it, before `.zst` or `.gz`.
+    /// Endings of file names that suggest it, before that of a compression.
     pub extensions: &'static [&'static str],
     /// Its options, as `key=value`, separated by commas; empty if it has none.
     pub options: &'static str,
@@ -46,8 +47,8 @@ type Create = fn(&Path, &Meta) -> Result<Box<dyn Writer>, Error>;
 /// What a format can do.
 pub(crate) struct Entry {
     pub(crate) info: Format,
-    /// Whether a beginning of a trace looks like this format.
-    pub(crate) fits: fn(&Sample) -> bool,
+    /// How well a beginning of a trace fits this format.
+    pub(crate) fits: fn(&Sample) -> Fit,
     pub(crate) open: Open,
     pub(crate) create: Option<Create>,
 }
@@ -65,6 +66,7 @@ macro_rules! formats {
 formats! {
     uct
     vscsi
+    lcs
     oraclegeneral
     recorded
     msr
@@ -94,7 +96,8 @@ pub(crate) fn by_name(name: &str) -> Result<&'static Entry, Error> {
 /// is the last.
 pub(crate) fn by_ending(path: &Path) -> impl Iterator<Item = &'static Entry> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("").to_lowercase();
-    let packed = [".zst", ".zstd", ".gz"].iter().find_map(|ending| name.strip_suffix(ending));
+    let packed =
+        [".zst", ".zstd", ".gz", ".bz2", ".xz"].iter().find_map(|ending| name.strip_suffix(ending));
     let bare = packed.unwrap_or(&name).to_owned();
     ENTRIES.iter().filter(move |entry| {
         entry.info.extensions.iter().any(|extension| {
@@ -103,6 +106,9 @@ pub(crate) fn by_ending(path: &Path) -> impl Iterator<Item = &'static Entry> {
         })
     })
 }
+
+/// Lines of a text that recognition looks at.
+pub(crate) const FIRST_LINES: usize = 20;
 
 /// The beginning of a trace, for recognition.
 pub(crate) struct Sample<'a> {
@@ -127,16 +133,44 @@ impl<'a> Sample<'a> {
         lines.map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
     }
 
-    /// Whether the first lines parse, with at least one record among them.
-    pub(crate) fn parses(&self, mut format: impl TextFormat) -> bool {
+    /// How many of the first lines parse. Lines that are no requests do not count.
+    pub(crate) fn parses(&self, mut format: impl TextFormat) -> Fit {
         let mut spaces = Spaces::default();
-        let mut records = 0;
-        let all = self.lines().take(20).all(|line| {
-            let parsed = format.line(line, &mut spaces);
-            records += usize::from(matches!(parsed, Ok(Some(_))));
-            parsed.is_ok()
-        });
-        all && records > 0
+        Fit::of(self.lines().take(FIRST_LINES).filter_map(|line| {
+            match format.line(line, &mut spaces) {
+                Ok(None) => None,
+                Ok(Some(_)) => Some(true),
+                Err(fault) => Some(matches!(*fault, Fault::LeftOut(_))),
+            }
+        }))
+    }
+}
+
+/// How well the beginning of a trace fits a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fit {
+    No,
+    /// So many of its first lines do, and fewer do not.
+    Mostly(usize),
+    Whole,
+}
+
+impl Fit {
+    /// Of lines that fit or do not; none: it does not.
+    fn of(lines: impl Iterator<Item = bool>) -> Fit {
+        let (mut good, mut bad) = (0, 0);
+        lines.for_each(|fits| if fits { good += 1 } else { bad += 1 });
+        match bad {
+            0 if good > 0 => Fit::Whole,
+            _ if good > bad => Fit::Mostly(good),
+            _ => Fit::No,
+        }
+    }
+}
+
+impl From<bool> for Fit {
+    fn from(fits: bool) -> Fit {
+        if fits { Fit::Whole } else { Fit::No }
     }
 }
 

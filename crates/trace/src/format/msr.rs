@@ -3,7 +3,7 @@
 //! type is `Read` or `Write`; offset and size are bytes; the response time is not used.
 //!
 //! Disk numbers repeat across hosts: a space is a host and a disk, called `host_disk` as the files
-//! of the set are. A size of zero does not occur and is damage.
+//! of the set are.
 
 use std::io::Write;
 use std::path::Path;

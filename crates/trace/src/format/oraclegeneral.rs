@@ -32,7 +32,7 @@ pub(crate) const ENTRY: Entry = Entry {
         options: "",
         writable: true,
     },
-    fits,
+    fits: |sample| fits(sample).into(),
     open,
     create: Some(create),
 };

@@ -31,7 +31,8 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     fits: |sample| {
         let first = sample.lines().find(|line| line[0] != b'#');
-        first.is_some_and(|line| line == COLUMNS || line.strip_suffix(b",buf") == Some(COLUMNS))
+        let is_header = |line: &[u8]| line.strip_suffix(b",buf").unwrap_or(line) == COLUMNS;
+        first.is_some_and(is_header).into()
     },
     open,
     create: Some(create),

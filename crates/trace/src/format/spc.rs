@@ -2,8 +2,6 @@
 //! `ASU,LBA,size,opcode,timestamp[,...]`. The LBA counts 512-byte blocks within its ASU
 //! (application storage unit, an address space of its own), the size is in bytes, the opcode `r`
 //! or `w` in either case, the time in seconds. Further fields are to be ignored.
-//!
-//! A size of zero does not occur in the files at hand and is damage.
 
 use std::io::Write;
 use std::path::Path;

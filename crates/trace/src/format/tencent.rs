@@ -8,7 +8,7 @@ use crate::format::text::{
     Fields, Lines, Parse, TextFormat, TextReader, check_request, expected, sectors, whole,
     without_zeros,
 };
-use crate::format::{Entry, Format, Sample};
+use crate::format::{Entry, FIRST_LINES, Fit, Format, Sample};
 use crate::{Op, Record, Unit};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -30,12 +30,12 @@ pub(crate) const ENTRY: Entry = Entry {
 const HEADER: &[u8] = b"Timestamp,Offset,Size,IOType,VolumeID";
 
 /// Five numbers may be anything: the first must be a time since 2014.
-fn fits(sample: &Sample) -> bool {
+fn fits(sample: &Sample) -> Fit {
     let is_time = |line: &[u8]| {
         let seconds = Fields::split(line, b',').number("").unwrap_or_default();
         line == HEADER || (1_400_000_000..2_200_000_000).contains(&seconds)
     };
-    sample.lines().take(20).all(is_time) && sample.parses(Tencent)
+    sample.parses(Tencent).min(Fit::of(sample.lines().take(FIRST_LINES).map(is_time)))
 }
 
 struct Tencent;

@@ -2,7 +2,10 @@
 //! and damage. Random ones print their seed and take it back in the environment variable SEED.
 
 mod csv_columns;
+mod csv_values;
 mod damage;
+mod lcs;
+mod variants;
 
 use std::io::Cursor;
 use std::path::Path;
@@ -58,7 +61,7 @@ const TEXTS: &[(&str, &str)] = &[
 ];
 
 /// The formats that are no text: they have fixtures of their own.
-const BINARIES: [&str; 3] = ["uct", "vscsi", "oraclegeneral"];
+const BINARIES: [&str; 4] = ["uct", "vscsi", "lcs", "oraclegeneral"];
 
 const BLKPARSE: &str = "\
   8,0    0        1     0.000000000  4020  Q   R 282624 + 8 [java]
@@ -94,7 +97,7 @@ fn all(mut reader: Box<dyn Reader>) -> Result<Whole, Error> {
         let before = records.len();
         reader.read(&mut records)?;
         if records.len() == before {
-            let left_out = reader.left_out();
+            let left_out = reader.left_out().total();
             return Ok((reader.meta().clone(), records, reader.spaces().to_vec(), left_out));
         }
     }
@@ -290,7 +293,7 @@ fn csv_that_makes_no_sense_is_refused() {
 #[test]
 fn damaged_lines_are_named() {
     let cases: &[(&str, &str, &str)] = &[
-        ("lis", "1 1 0 0\n1 0 0 1\n", "t, line 2: expected a length of 1 to"),
+        ("lis", "1 1 0 0\n1 99999999 0 1\n", "t, line 2: expected a length of 1 to"),
         ("lis", "18446744073709551615 1 0 0\n", "t, line 1: expected a request that ends below"),
         ("lis", "1 1 0\n", "request number"),
         ("lis", "1 1 0 0 0\n", "end of the line"),
@@ -298,7 +301,7 @@ fn damaged_lines_are_named() {
         ("trc", "18446744073709551616\n", "below 2^64"),
         ("plain", "1\n2 3\n", "t, line 2"),
         ("spc", "0,1,512,x,0.0\n", "opcode r, R, w or W, found \"x\""),
-        ("spc", "0,1,0,r,0.0\n", "a length of 1"),
+        ("spc", "0,1,4294967297,r,0.0\n", "a length of 1"),
         ("spc", "0,36028797018963968,512,r,0.0\n", "a sector below 2^55"),
         ("spc", "0,1,512,r\n", "timestamp in seconds, a decimal number in range, found nothing"),
         ("msr", "184467440737095517,h,0,Read,0,1,0\n", "a FILETIME"),
@@ -306,7 +309,7 @@ fn damaged_lines_are_named() {
         ("msr", "1,h,0,read,0,1,0\n", "type Read or Write"),
         ("fiu", "1 2 8 8 R 6 0\n", "process"),
         ("fiu", "1 2 p 8 8 X 6 0\n", "R or W"),
-        ("disksim", "1 2 3 0 1\n", "a length of 1"),
+        ("disksim", "1 2 3 8388609 1\n", "a length of 1"),
         ("blkparse", "what\n", "major,minor"),
         ("blkparse", "8,0 0 1 0.5 1 Q R x + 8 [p]\n", "first sector"),
         ("recorded", "# x\nfoo\n", "t, line 2: expected # lines, then time_us"),
@@ -517,7 +520,7 @@ fn the_name_decides_where_content_does_not() {
     assert_eq!(format("a.lis", "1 2 x 0\n"), Ok("lis"));
     assert_eq!(format("empty.spc", ""), Ok("spc"));
     let error = format("a.xyz", "hello\n").unwrap_err();
-    let names = "uct, vscsi, oraclegeneral, recorded, msr, alibaba, tencent, spc, blkparse, \
+    let names = "uct, vscsi, lcs, oraclegeneral, recorded, msr, alibaba, tencent, spc, blkparse, \
                  iolog, biosnoop, fiu, disksim, lis, plain, trc, csv";
     assert!(
         error.contains(&format!("name one with --format ({names}); columns of any table")),
@@ -560,6 +563,10 @@ fn a_trace_appears_whole_or_not_at_all() {
     assert_eq!(std::fs::read(&csv).unwrap(), b"time_ns,op,space,first_byte,bytes\n");
     let error = create(&folder.path().join("t.xyz"), None, &meta).map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("name one of uct, oraclegeneral"), "{error}");
+    for name in ["t.trc.xz", "t.bz2"] {
+        let error = create(&folder.path().join(name), Some("trc"), &meta).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("end the name in .zst or .gz"), "{error}");
+    }
 }
 
 #[test]

@@ -9,9 +9,11 @@ use std::path::Path;
 
 use memchr::memchr;
 
+use crate::format::numbers::decimal;
+pub(crate) use crate::format::numbers::{digits, exact, fraction, hex, whole};
 pub use crate::format::spaces::Spaces;
 use crate::input::Input;
-use crate::{Error, Meta, Reader, Record, Unit};
+use crate::{Error, LeftOut, Meta, Reader, Reason, Record, Unit};
 
 /// Longest line that is accepted, in bytes.
 pub(crate) const MAX_LINE: usize = 64 << 10;
@@ -38,6 +40,17 @@ pub enum Fault {
     },
     /// A limit of this crate.
     Limit(String),
+    /// The line is as the format promises, and a request that moves no data: it is counted, and
+    /// the next line is read.
+    LeftOut(Reason),
+}
+
+impl Fault {
+    /// The damage where there must be a request that moves data.
+    pub(crate) fn no_request(reason: Reason) -> Fault {
+        let found = format!("one {}", reason.words());
+        Fault::Expected { expected: "a request that moves data".into(), found }
+    }
 }
 
 /// Outcome of parsing; boxed to keep the common way short.
@@ -50,6 +63,15 @@ pub type Parse<T> = Result<T, Box<Fault>>;
 #[cold]
 pub fn expected<T>(expected: impl Into<String>, found: &[u8]) -> Parse<T> {
     Err(Box::new(Fault::Expected { expected: expected.into(), found: shown(found) }))
+}
+
+/// The line is a request that moves no data. Every reader counts it, and goes on.
+///
+/// # Errors
+/// Always.
+#[cold]
+pub fn left_out<T>(reason: Reason) -> Parse<T> {
+    Err(Box::new(Fault::LeftOut(reason)))
 }
 
 /// Input shortened and escaped for a message.
@@ -65,10 +87,11 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
 
 /// A text format: one line in, at most one record out.
 pub trait TextFormat: Send {
-    /// Reads a line that is not blank. `None`: the line is none of the format's records.
+    /// Reads a line that is not blank. `None`: the line is no request, as a comment or a header.
     ///
     /// # Errors
-    /// The line is not what the format promises.
+    /// The line is not what the format promises; or it is a request that moves no data, which is
+    /// counted and no end of the reading: [`left_out`], and [`check_request`] of a length of zero.
     fn line(&mut self, line: &[u8], spaces: &mut Spaces) -> Parse<Option<Record>>;
 
     /// Looks back at the end of the trace.
@@ -77,11 +100,6 @@ pub trait TextFormat: Send {
     /// Something is missing.
     fn end(&self) -> Parse<()> {
         Ok(())
-    }
-
-    /// See [`Reader::left_out`].
-    fn left_out(&self) -> u64 {
-        0
     }
 
     /// See [`Reader::unused`].
@@ -173,6 +191,7 @@ impl Lines {
                 found,
             },
             Fault::Limit(text) => Error::Limit(format!("{}: {text}", path.display())),
+            Fault::LeftOut(reason) => self.error(Fault::no_request(reason)),
         }
     }
 
@@ -188,11 +207,12 @@ pub(crate) struct TextReader<F> {
     format: F,
     meta: Meta,
     spaces: Spaces,
+    left_out: LeftOut,
 }
 
 impl<F: TextFormat + 'static> TextReader<F> {
     pub(crate) fn boxed(lines: Lines, format: F, meta: Meta, spaces: Spaces) -> Box<dyn Reader> {
-        Box::new(TextReader { lines, format, meta, spaces })
+        Box::new(TextReader { lines, format, meta, spaces, left_out: LeftOut::default() })
     }
 }
 
@@ -213,7 +233,10 @@ impl<F: TextFormat> Reader for TextReader<F> {
             match self.format.line(line, &mut self.spaces) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {}
-                Err(fault) => return Err(self.lines.error(*fault)),
+                Err(fault) => match *fault {
+                    Fault::LeftOut(reason) => self.left_out.count(reason, 1),
+                    fault => return Err(self.lines.error(fault)),
+                },
             }
         }
         Ok(())
@@ -223,8 +246,8 @@ impl<F: TextFormat> Reader for TextReader<F> {
         self.spaces.names()
     }
 
-    fn left_out(&self) -> u64 {
-        self.format.left_out()
+    fn left_out(&self) -> LeftOut {
+        self.left_out
     }
 
     fn unused(&self) -> &[String] {
@@ -232,7 +255,8 @@ impl<F: TextFormat> Reader for TextReader<F> {
     }
 }
 
-/// Opens a trace in a text format of one's own; `-` is standard input. zstd and gzip are undone.
+/// Opens a trace in a text format of one's own; `-` is standard input. zstd, gzip, bzip2 and
+/// xz are undone.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -248,17 +272,20 @@ fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }
 
-/// Checks a request of `unit`: at least one byte or block, not absurdly long, within 64 bits.
+/// Checks a request of `unit`: not absurdly long, within 64 bits, and not of length zero.
 ///
 /// # Errors
-/// It is not.
+/// It is not; a length of zero is [`Fault::LeftOut`].
 #[inline]
 pub fn check_request(unit: Unit, address: u64, length: u64) -> Parse<()> {
     let most = match unit {
         Unit::Bytes => MAX_BYTES,
         Unit::Blocks => MAX_BLOCKS,
     };
-    if length == 0 || length > most {
+    if length == 0 {
+        return left_out(Reason::Empty);
+    }
+    if length > most {
         let unit = if unit == Unit::Bytes { "bytes" } else { "blocks" };
         return expected(format!("a length of 1 to {most} {unit}"), length.to_string().as_bytes());
     }
@@ -318,7 +345,7 @@ impl<'a> Fields<'a> {
                 self.pass(used);
                 Ok(value)
             }
-            _ => self.fault(what, "a whole number below 2^64"),
+            _ => self.other_number(what),
         }
     }
 
@@ -338,14 +365,24 @@ impl<'a> Fields<'a> {
                 self.pass(used);
                 Ok(value)
             }
-            _ => self.fault(what, "a decimal number in range"),
+            _ => self.other_decimal(what, places),
         }
     }
 
+    /// A whole number that is written otherwise, as `4096.0`.
     #[cold]
-    fn fault(&mut self, what: &str, kind: &str) -> Parse<u64> {
-        let found = self.text();
-        expected(format!("{what}, {kind}"), found)
+    fn other_number(&mut self, what: &str) -> Parse<u64> {
+        let field = self.text();
+        let wish = || expected(format!("{what}, a whole number below 2^64"), field);
+        exact(field).map_or_else(wish, Ok)
+    }
+
+    /// A decimal fraction that is written otherwise, as `1.5e-05`.
+    #[cold]
+    fn other_decimal(&mut self, what: &str, places: u32) -> Parse<u64> {
+        let field = self.text();
+        let wish = || expected(format!("{what}, a decimal number in range"), field);
+        fraction(field, places).map_or_else(wish, Ok)
     }
 
     /// A field as it stands, without blanks around it; empty at the end of the line.
@@ -416,70 +453,6 @@ fn is_space(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// The number that `bytes` begin with, and the count of its digits.
-#[inline]
-pub(crate) fn digits(bytes: &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0_u64;
-    let mut used = 0;
-    while let Some(digit) = bytes.get(used).map(|byte| byte.wrapping_sub(b'0')) {
-        if digit > 9 {
-            break;
-        }
-        // Nineteen digits always fit: only longer numbers need the checks.
-        value = if used < 19 {
-            value * 10 + u64::from(digit)
-        } else {
-            value.checked_mul(10)?.checked_add(u64::from(digit))?
-        };
-        used += 1;
-    }
-    (used > 0).then_some((value, used))
-}
-
-/// The decimal fraction that `bytes` begin with, in units of 10^-`places`, and its length.
-#[inline]
-fn decimal(bytes: &[u8], places: u32) -> Option<(u64, usize)> {
-    let (whole, mut used) = digits(bytes)?;
-    let mut value = whole.checked_mul(POWERS[places as usize])?;
-    if bytes.get(used) == Some(&b'.') {
-        used += 1;
-        let fraction = &bytes[used..];
-        let count = fraction.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let kept = count.min(places as usize);
-        if let Some((part, _)) = digits(&fraction[..kept]) {
-            value = value.checked_add(part * POWERS[places as usize - kept])?;
-        }
-        used += count;
-    }
-    Some((value, used))
-}
-
-/// Powers of ten, as many as there are decimal places in a nanosecond.
-const POWERS: [u64; 10] =
-    [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
-
-/// A whole number field on its own.
-pub(crate) fn whole(field: &[u8]) -> Option<u64> {
-    digits(field).filter(|&(_, used)| used == field.len()).map(|(value, _)| value)
-}
-
-/// A decimal field on its own, in units of 10^-`places`.
-pub(crate) fn fraction(field: &[u8], places: u32) -> Option<u64> {
-    decimal(field, places).filter(|&(_, used)| used == field.len()).map(|(value, _)| value)
-}
-
-/// A hexadecimal field on its own, without prefix.
-#[inline]
-pub(crate) fn hex(field: &[u8]) -> Option<u64> {
-    if field.is_empty() || field.len() > 16 {
-        return None;
-    }
-    field.iter().try_fold(0_u64, |value, &byte| {
-        let digit = char::from(byte).to_digit(16)?;
-        Some(value << 4 | u64::from(digit))
-    })
-}
-
 /// Leading zeros are no part of a device number: `08` and `8` are one device.
 pub(crate) fn without_zeros(field: &[u8]) -> &[u8] {
     let zeros = field.iter().take_while(|&&byte| byte == b'0').count();
@@ -489,25 +462,6 @@ pub(crate) fn without_zeros(field: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_stop_at_64_bits() {
-        assert_eq!(digits(b"18446744073709551615,"), Some((u64::MAX, 20)));
-        assert_eq!(digits(b"18446744073709551616"), None);
-        assert_eq!(digits(b"000000000000000000000000007"), Some((7, 27)));
-        assert_eq!(digits(b""), None);
-        assert_eq!(digits(b"-1"), None);
-    }
-
-    #[test]
-    fn decimals_are_cut_not_rounded() {
-        assert_eq!(fraction(b"259.602049", 9), Some(259_602_049_000));
-        assert_eq!(fraction(b"1.9999999999", 9), Some(1_999_999_999));
-        assert_eq!(fraction(b"7", 3), Some(7_000));
-        assert_eq!(fraction(b"7.", 3), Some(7_000));
-        assert_eq!(fraction(b"1e3", 3), None);
-        assert_eq!(fraction(b"18446744073709551615", 9), None);
-    }
 
     #[test]
     fn fields_forgive_blanks_and_nothing_else() {

@@ -21,7 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
         options: "",
         writable: true,
     },
-    fits: |sample| sample.bytes.starts_with(MAGIC),
+    fits: |sample| sample.bytes.starts_with(MAGIC).into(),
     open,
     create: Some(create),
 };

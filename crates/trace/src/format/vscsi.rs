@@ -16,10 +16,10 @@
 
 use crate::format::spaces::Spaces;
 use crate::format::spc::disk_meta;
-use crate::format::text::{BATCH, Fault, Parse, check_request, expected, sectors, shown};
+use crate::format::text::{BATCH, Fault, Parse, check_request, expected, left_out, sectors, shown};
 use crate::format::{Entry, Format};
 use crate::input::Input;
-use crate::{Error, Meta, Op, Reader, Record, Unit};
+use crate::{Error, LeftOut, Meta, Op, Reader, Reason, Record, Unit};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {
@@ -29,7 +29,7 @@ pub(crate) const ENTRY: Entry = Entry {
         options: "",
         writable: false,
     },
-    fits: |sample| layout(sample.bytes, 8).is_some(),
+    fits: |sample| layout(sample.bytes, 8).is_some().into(),
     open,
     create: None,
 };
@@ -70,7 +70,7 @@ fn open(mut input: Input, _: &mut super::Options) -> Result<Box<dyn Reader>, Err
         }
     };
     let (meta, spaces) = (disk_meta("vscsi"), Spaces::single());
-    Ok(Box::new(Vscsi { input, layout, meta, spaces, left_out: 0 }))
+    Ok(Box::new(Vscsi { input, layout, meta, spaces, left_out: LeftOut::default() }))
 }
 
 struct Vscsi {
@@ -78,7 +78,7 @@ struct Vscsi {
     layout: Layout,
     meta: Meta,
     spaces: Spaces,
-    left_out: u64,
+    left_out: LeftOut,
 }
 
 impl Reader for Vscsi {
@@ -95,9 +95,11 @@ impl Reader for Vscsi {
                 return whole_records(&self.input, size);
             }
             match parse(&bytes[..size], self.layout) {
-                Ok(Some(record)) => records.push(record),
-                Ok(None) => self.left_out += 1,
-                Err(fault) => return Err(damaged(&self.input, *fault)),
+                Ok(record) => records.push(record),
+                Err(fault) => match *fault {
+                    Fault::LeftOut(reason) => self.left_out.count(reason, 1),
+                    fault => return Err(damaged(&self.input, fault)),
+                },
             }
             self.input.consume(size);
         }
@@ -108,7 +110,7 @@ impl Reader for Vscsi {
         self.spaces.names()
     }
 
-    fn left_out(&self) -> u64 {
+    fn left_out(&self) -> LeftOut {
         self.left_out
     }
 }
@@ -126,10 +128,11 @@ pub(crate) fn damaged(input: &Input, fault: Fault) -> Error {
     match fault {
         Fault::Expected { expected, found } => input.damaged(expected, found),
         Fault::Limit(text) => Error::Limit(format!("{}: {text}", input.path().display())),
+        Fault::LeftOut(reason) => damaged(input, Fault::no_request(reason)),
     }
 }
 
-fn parse(bytes: &[u8], layout: Layout) -> Parse<Option<Record>> {
+fn parse(bytes: &[u8], layout: Layout) -> Parse<Record> {
     let [code, zero, _, version] = four(bytes, layout.opcode);
     if version != layout.version || zero != 0 {
         let mark = &bytes[layout.opcode..layout.opcode + 4];
@@ -140,11 +143,11 @@ fn parse(bytes: &[u8], layout: Layout) -> Parse<Option<Record>> {
         0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
         // WRITE, and WRITE AND VERIFY.
         0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e => Op::Write,
-        _ => return Ok(None),
+        _ => return left_out(Reason::Operation),
     };
     let length = u64::from(u32::from_le_bytes(four(bytes, layout.length)));
     if length == 0 {
-        return Ok(None);
+        return left_out(Reason::Empty);
     }
     let address = sectors(eight(bytes, 16))?;
     let micros = eight(bytes, 24);
@@ -152,7 +155,7 @@ fn parse(bytes: &[u8], layout: Layout) -> Parse<Option<Record>> {
         return expected("a time below 2^54 us", micros.to_string().as_bytes());
     };
     check_request(Unit::Bytes, address, length)?;
-    Ok(Some(Record { time_ns, op, space: 0, address, length, buffer: None, client: 0 }))
+    Ok(Record { time_ns, op, space: 0, address, length, buffer: None, client: 0 })
 }
 
 #[inline]

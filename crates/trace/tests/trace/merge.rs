@@ -1,6 +1,6 @@
 //! Several traces as one: the order of their records, their spaces, and what does not go together.
 
-use undercroft_trace::{Error, Meta, Op, Reader, Record, Unit, merge};
+use undercroft_trace::{Error, LeftOut, Meta, Op, Reader, Reason, Record, Unit, merge};
 
 struct Memory {
     meta: Meta,
@@ -25,8 +25,8 @@ impl Reader for Memory {
         &self.spaces
     }
 
-    fn left_out(&self) -> u64 {
-        3
+    fn left_out(&self) -> LeftOut {
+        LeftOut::of(Reason::Empty, 3)
     }
 }
 
@@ -74,7 +74,7 @@ fn by_time_where_all_have_times() {
         [(0, 0, 1), (0, 1, 10), (10, 4, 2), (10, 1, 11), (20, 3, 12), (30, 0, 3), (83, 1, 13)];
     assert_eq!(all, expected);
     assert_eq!(reader.spaces(), ["disk 0", "disk 0", "", "disk 1", "disk 2"]);
-    assert_eq!(reader.left_out(), 6);
+    assert_eq!(reader.left_out(), LeftOut::of(Reason::Empty, 6));
     assert!(reader.meta().has_time && !reader.meta().has_buffers);
 }
 

@@ -32,7 +32,7 @@ fn load(path: &std::path::Path, format: Option<&str>) -> Trace {
         reader.read(&mut records).unwrap();
         if records.len() == before {
             let (meta, spaces) = (reader.meta().clone(), reader.spaces().to_vec());
-            return Trace { meta, records, spaces, left_out: reader.left_out() };
+            return Trace { meta, records, spaces, left_out: reader.left_out().total() };
         }
     }
 }

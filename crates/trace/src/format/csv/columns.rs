@@ -40,6 +40,11 @@ impl Role {
         matches!(self, Role::Block | Role::Byte | Role::Sector)
     }
 
+    /// Whether such a column may hold any text.
+    pub(super) fn is_text(self, ids_are_text: bool) -> bool {
+        self == Role::Space || self == Role::Block && ids_are_text
+    }
+
     fn is_length(self) -> bool {
         matches!(self, Role::Blocks | Role::Bytes | Role::Sectors | Role::Size)
     }
@@ -66,6 +71,22 @@ impl Role {
     }
 }
 
+/// Whether a column of that name tells reads from writes by 0 and 1, as Linux numbers them.
+pub(super) fn is_flag(name: &str) -> bool {
+    const NAMES: [&str; 9] = [
+        "rw",
+        "rw-flag",
+        "rwflag",
+        "direction",
+        "dir",
+        "is-write",
+        "iswrite",
+        "write",
+        "write-flag",
+    ];
+    NAMES.contains(&&*plain(name))
+}
+
 /// A name in one spelling: `R/W` is `rw`, `Timestamp (us)` is `timestamp-us`.
 fn plain(name: &str) -> String {
     let name = name.trim().to_lowercase().replace('/', "");
@@ -89,9 +110,9 @@ pub(super) fn role(name: &str) -> Option<Role> {
         | "req-size" => Role::Size,
         "buffer" | "buf" => Role::Buffer,
         "op" | "type" | "rw" | "rw-flag" | "rwflag" | "rwbs" | "operation" | "opcode"
-        | "optype" | "op-type" | "io-type" | "iotype" | "io-op" | "request-type" | "req-type"
-        | "reqtype" | "access-type" | "direction" | "dir" | "cmd" | "command" | "is-write"
-        | "iswrite" | "write" | "write-flag" => Role::Op,
+        | "optype" | "op-type" | "op-name" | "io-type" | "iotype" | "io-op" | "request-type"
+        | "req-type" | "reqtype" | "access-type" | "direction" | "dir" | "cmd" | "command"
+        | "is-write" | "iswrite" | "write" | "write-flag" => Role::Op,
         _ => return time(name).or_else(|| is_space(name).then_some(Role::Space)),
     })
 }
@@ -103,7 +124,8 @@ fn time(name: &str) -> Option<Role> {
         known.map(|(_, places)| (name, Clock::Decimal(*places)))
     });
     let (name, clock) = unit.unwrap_or((name, Clock::Unknown));
-    let names = ["time", "timestamp", "ts", "datetime", "date-time", "start-time", "issue-time"];
+    let names =
+        ["time", "timestamp", "ts", "datetime", "date-time", "start-time", "issue-time", "op-time"];
     names.contains(&name).then_some(Role::Time(clock))
 }
 

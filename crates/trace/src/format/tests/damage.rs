@@ -14,6 +14,8 @@ pub(super) fn binaries() -> Vec<(&'static str, Vec<u8>)> {
         ("oraclegeneral", written("oraclegeneral", &blocks).unwrap()),
         ("vscsi", vscsi(1)),
         ("vscsi", vscsi(2)),
+        ("lcs", super::lcs::lcs(1, &[(5, 77, 0), (6, 78, 0)])),
+        ("lcs", super::lcs::lcs(3, &[(5, 77, 1), (6, 78, 9), (7, 78, 3)])),
     ]
 }
 
