@@ -1,7 +1,10 @@
 """The examples of the documents run as printed, and pictures have what they promise."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +13,7 @@ from conftest import ROOT
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
+pytest.importorskip("matplotlib.pyplot")
 
 PAGES = ["README.md", "python/README.md", "docs/user/python.md"]
 
@@ -32,15 +36,35 @@ def test_examples_run(page, tmp_path, monkeypatch):
         exec(compile(example, page, "exec"), namespace)
 
 
-def test_the_notebook_runs(tmp_path, monkeypatch):
+# Runs cells as a notebook does, which shows the figures of each behind it, and prints how many it showed.
+KERNEL = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+shell, shown = InteractiveShell.instance(), []
+for source in json.load(sys.stdin):
+    with capture_output() as output:
+        result = shell.run_cell(source)
+    result.raise_error()
+    shown.append(sum("image/png" in (out.data or {}) for out in output.outputs))
+print(json.dumps(shown))
+"""
+
+
+def test_the_notebook_shows_its_pictures():
+    pytest.importorskip("IPython")
     notebook = json.loads((ROOT / "examples" / "study.ipynb").read_text())
-    monkeypatch.chdir(ROOT / "examples")
-    namespace = {"__name__": "__main__"}
-    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert len(cells) > 5
-    for cell in cells:
-        exec(compile("".join(cell["source"]), "study.ipynb", "exec"), namespace)
-    matplotlib.pyplot.close("all")
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    draws = [int("plot" in cell) for cell in cells]
+    assert sum(draws) == 4
+    environment = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "IPYTHONDIR": os.devnull}
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL], input=json.dumps(cells), cwd=ROOT / "examples", env=environment,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == draws
 
 
 def test_doctest():
@@ -66,7 +90,18 @@ def test_pictures(small, tmp_path):
     ax = uc.characterize(small).reuse_distance.plot()
     assert ax.lines[0].get_ydata()[-1] == pytest.approx(1 - small.info["unique_blocks"] / 3000)
     ax.figure.savefig(tmp_path / "hill.pdf")
-    uc.characterize(small).temporal_distance.plot()
+    # The page of the package promises a picture of each of these.
+    promise = re.search(r"`\.plot\(\)`:\n(.*?)\.\n", (ROOT / "docs/user/python.md").read_text(), re.S)[1]
+    names = re.findall(r"`(\w+)`", promise)
+    assert len(names) == 5
+    figures = len(matplotlib.pyplot.get_fignums())
+    for count, name in enumerate(names, start=1):
+        ax = getattr(uc.characterize(small), name).plot()
+        assert ax.lines and ax.get_xlabel() and ax.get_ylabel(), name
+        assert len(matplotlib.pyplot.get_fignums()) == figures + count
+    least = uc.characterize(uc.Trace.from_arrays([1]))
+    for draw in (least.frequency.plot, least.concentration.plot, least.working_set.plot):
+        assert draw().lines
     two = uc.sweep([small, uc.Trace.from_arrays([1, 2, 1])], l2="2blk", policy="lru")
     with pytest.raises(ValueError, match="choose one"):
         uc.plot.hit_ratio(two)

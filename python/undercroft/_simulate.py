@@ -205,6 +205,20 @@ class Distances(Columns):
         return plot.reuse_distance(self, ax=ax, **kwargs)
 
 
+class Table(Columns):
+    """Rows of a characterisation in columns, that can be drawn."""
+
+    def __init__(self, name: str, rows: list[dict[str, Any]], block_bytes: int):
+        super().__init__({key: np.array([row[key] for row in rows]) for key in (rows[0] if rows else {})})
+        self.name, self.block_bytes = name, block_bytes
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws the rows on matplotlib axes, which are returned."""
+        from . import plot
+
+        return getattr(plot, self.name)(self, ax=ax)
+
+
 class Characterization(dict):
     """What a trace asks for: the object of ``undercroft characterize --json``, with the histograms
     as objects that can be drawn."""
@@ -220,27 +234,23 @@ class Characterization(dict):
         return Distances("temporal distance", "requests", self["temporal_distance"], self["block_bytes"])
 
     @property
-    def frequency(self) -> Columns:
+    def frequency(self) -> Table:
         """How often blocks are referenced."""
-        return _rows(self["frequency"])
+        return Table("frequency", self["frequency"], self["block_bytes"])
 
     @property
-    def concentration(self) -> Columns:
+    def concentration(self) -> Table:
         """How few blocks get most of the references."""
-        return _rows(self["concentration"])
+        return Table("concentration", self["concentration"], self["block_bytes"])
 
     @property
-    def working_set(self) -> Columns:
+    def working_set(self) -> Table:
         """The windows of the working set."""
-        return _rows(self["working_set"]["windows"])
+        return Table("working_set", self["working_set"]["windows"], self["block_bytes"])
 
     def __repr__(self) -> str:
         trace, blocks = self["trace"]["path"], self["blocks"]
         return f"<undercroft.Characterization of {trace}: {blocks['requests']} block requests>"
-
-
-def _rows(rows: list[dict[str, Any]]) -> Columns:
-    return Columns({key: np.array([row[key] for row in rows]) for key in (rows[0] if rows else {})})
 
 
 def characterize(

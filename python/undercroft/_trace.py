@@ -35,7 +35,7 @@ class Trace:
         block: int | str | None = None,
         unit: int | None = None,
     ) -> Trace:
-        """Opens a trace file; zstd and gzip are undone.
+        """Opens a trace file; zstd, gzip, bzip2 and xz are undone.
 
         ``format``: a name with options, as ``"csv,id=2,op=4"``; by default it is recognised
         (:func:`undercroft.formats` lists the names). ``block``: cache block size, bytes or a text

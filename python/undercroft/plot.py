@@ -36,12 +36,21 @@ _STYLE = {
 
 
 def _styled(draw: Any) -> Any:
-    """Runs a function that draws with our style, which stays with what it draws."""
+    """Runs a function that draws with our style, which stays with what it draws.
+
+    Only what is ours is set back. The first figure sets up a notebook to show figures, and the end of
+    an rc_context around it would undo that: the notebook would show no other.
+    """
 
     @functools.wraps(draw)
     def drawn(*args: Any, **kwargs: Any) -> Any:
-        with need("matplotlib", "plot").rc_context(_STYLE):
+        settings = need("matplotlib", "plot").rcParams
+        before = {name: settings[name] for name in _STYLE}
+        settings.update(_STYLE)
+        try:
             return draw(*args, **kwargs)
+        finally:
+            settings.update(before)
 
     return drawn
 
@@ -201,4 +210,50 @@ def reuse_distance(distances: Any, *, ax: Any = None) -> Any:
     ax.set_ylim(0, 1)
     ax.set_ylabel("share of block requests (%)")
     ax.legend(fontsize="small", loc="upper left")
+    return ax
+
+
+@_styled
+def frequency(rows: Any, *, ax: Any = None) -> Any:
+    """The share of the blocks, and of the references, that belong to blocks with at least so many
+    references: :attr:`undercroft.Characterization.frequency`."""
+    ax = _axes(ax)
+    for i, (name, label) in enumerate({"block_share": "of the blocks", "reference_share": "of the references"}.items()):
+        ax.plot(rows["at_least"], rows[name], color=COLOURS[i], marker=MARKERS[i], label=label)
+    ax.set_xscale("log", base=2)
+    ax.set_xlabel("references to a block, at least")
+    _percent_axis(ax.yaxis)
+    ax.set_ylim(0, 1)
+    ax.set_ylabel("share (%)")
+    ax.legend(fontsize="small")
+    return ax
+
+
+@_styled
+def concentration(rows: Any, *, ax: Any = None) -> Any:
+    """The share of the references that the most referenced blocks get, against their size:
+    :attr:`undercroft.Characterization.concentration`."""
+    ax = _axes(ax)
+    bytes_ = rows["blocks"].astype(float) * rows.block_bytes
+    ax.plot(bytes_, rows["reference_share"], color=COLOURS[0], marker=MARKERS[0])
+    _size_axis(ax, "most referenced blocks, as bytes", bytes_.min(), bytes_.max())
+    _percent_axis(ax.yaxis)
+    ax.set_ylim(0, 1)
+    ax.set_ylabel("share of the references (%)")
+    return ax
+
+
+@_styled
+def working_set(rows: Any, *, ax: Any = None) -> Any:
+    """Distinct and new blocks of each window, as bytes:
+    :attr:`undercroft.Characterization.working_set`."""
+    ax = _axes(ax)
+    windows = np.arange(1, len(rows) + 1)
+    for i, (name, label) in enumerate({"unique_blocks": "distinct", "new_blocks": "never seen before"}.items()):
+        ax.plot(windows, rows[name].astype(float) * rows.block_bytes, color=COLOURS[i], marker=MARKERS[i], label=label)
+    ax.yaxis.set_major_formatter(need("matplotlib.ticker", "plot").FuncFormatter(size_label))
+    ax.set_xlabel(f"window of {rows['requests'][0]:,} block requests")
+    ax.set_ylim(bottom=0)
+    ax.set_ylabel("blocks, as bytes")
+    ax.legend(fontsize="small")
     return ax
