@@ -360,6 +360,10 @@ impl Store for FailStore {
         self.inner.losses()
     }
 
+    fn stopped(&self) -> Option<String> {
+        self.inner.stopped()
+    }
+
     fn on_loss(&self, call: OnLoss) {
         self.inner.on_loss(call);
     }

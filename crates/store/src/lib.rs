@@ -26,7 +26,7 @@ pub use memory::MemoryStore;
 #[cfg(feature = "object")]
 pub use object::BucketStore;
 pub use object::{ObjectPlace, ObjectService, ObjectSpec};
-pub use open::{AWAY, OpenOptions, Upstream};
+pub use open::{AWAY, OnWarning, OpenOptions, Upstream};
 pub use parse::{Parsed, Setting, SpecError, Text, write_options};
 pub use span::SpanStore;
 pub use store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, OnLoss, Store, Zeroing};

@@ -134,7 +134,7 @@ impl Description for ObjectSpec {
 
 #[cfg(feature = "object")]
 async fn open(spec: ObjectSpec, options: &OpenOptions) -> io::Result<Arc<dyn Store>> {
-    let (store, is_new) = BucketStore::open(&spec, options.read_only, options.must_exist).await?;
+    let (store, is_new) = BucketStore::open(&spec, options).await?;
     if is_new {
         options.made(&store);
     }

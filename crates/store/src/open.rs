@@ -13,6 +13,9 @@ use crate::store::{Answer, Facts, Store};
 /// provides this, since the protocol is not known here.
 pub type Upstream = Arc<dyn Fn(Uri, bool) -> Answer<io::Result<Arc<dyn Store>>> + Send + Sync>;
 
+/// Receives a warning about a store, for people; see [`OpenOptions::on_warning`].
+pub type OnWarning = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// The kind of an error of opening: the service of the store cannot be reached now, and opening it
 /// may succeed later.
 pub const AWAY: ErrorKind = ErrorKind::NotConnected;
@@ -30,6 +33,9 @@ pub struct OpenOptions {
     pub upstream: Option<Upstream>,
     /// Is told the facts of every store that opening creates.
     pub on_made: Option<Arc<dyn Fn(Facts) + Send + Sync>>,
+    /// Is told, in words, what a store cannot promise, and later why it makes no changes any more
+    /// (see [`Store::stopped`]). The function must not block.
+    pub on_warning: Option<OnWarning>,
 }
 
 impl OpenOptions {

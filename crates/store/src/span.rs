@@ -326,6 +326,10 @@ impl Store for SpanStore {
         known.reduce(|sum, more| sum + more)
     }
 
+    fn stopped(&self) -> Option<String> {
+        self.inner.parts.iter().find_map(|part| part.stopped())
+    }
+
     fn on_loss(&self, call: OnLoss) {
         self.inner.parts.iter().for_each(|part| part.on_loss(Arc::clone(&call)));
     }

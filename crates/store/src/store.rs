@@ -131,6 +131,12 @@ pub trait Store: Send + Sync + 'static {
     /// before any request reaches the store in its new state. The function must not block.
     fn on_loss(&self, _call: OnLoss) {}
 
+    /// Why the store makes no changes any more until it is opened again, for people: somebody else
+    /// changes what it holds. `None`: it makes them.
+    fn stopped(&self) -> Option<String> {
+        None
+    }
+
     /// Releases the protection of the place against other users. No request may be in flight, and
     /// none may follow. Dropping a store does the same, unless that needs an answer from a service.
     fn close(&self) -> Answer<io::Result<()>> {

@@ -22,6 +22,7 @@ mod documents;
 mod doors;
 mod faults;
 mod kill;
+mod late_objects;
 mod levels;
 mod limits;
 mod live;

@@ -339,6 +339,10 @@ pub(super) async fn open_volume(
             notifier.clone(),
         )),
         on_made: Some(Arc::new(says_what_is_made(name.clone()))),
+        on_warning: Some(Arc::new({
+            let volume = name.clone();
+            move |what: &str| tracing::warn!(volume, "{what}")
+        })),
     };
     let opening = match surroundings.store(name) {
         Some(store) => Box::pin(std::future::ready(Ok(store))),

@@ -143,7 +143,8 @@ impl Volume {
         let late = self.overdue.open();
         let late =
             (late > 0).then(|| format!("the store has not answered {late} requests in time"));
-        late.or_else(|| self.store_health.trouble())
+        let stopped = || Some(format!("the store makes no changes: {}", self.store.stopped()?));
+        late.or_else(stopped).or_else(|| self.store_health.trouble())
     }
 
     /// Notes how a request to the store ended.

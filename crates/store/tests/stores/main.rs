@@ -3,10 +3,14 @@
 mod delay;
 mod fail;
 mod file;
+#[cfg(feature = "object")]
+mod late;
 mod many;
 mod memory;
 #[cfg(feature = "object")]
 mod object;
 mod open;
+#[cfg(feature = "object")]
+mod service;
 mod span;
 mod suite;

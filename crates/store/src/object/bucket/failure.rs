@@ -55,7 +55,7 @@ pub(super) fn failure(error: object_store::Error) -> io::Error {
         found.map(|&(_, advice)| advice.to_owned())
     };
     let kind = match error {
-        _ if (has_no_credentials || advice.is_none()) && is_away(&error, &text) => AWAY,
+        _ if (has_no_credentials || advice.is_none()) && is_away_with(&error, &text) => AWAY,
         _ if has_no_credentials => ErrorKind::PermissionDenied,
         Error::NotFound { .. } => ErrorKind::NotFound,
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
@@ -88,21 +88,39 @@ fn with_causes(error: &object_store::Error) -> String {
 }
 
 /// Whether the service was not reached, did not answer, or failed itself.
-fn is_away(error: &object_store::Error, text: &str) -> bool {
+pub(super) fn is_away(error: &object_store::Error) -> bool {
+    is_away_with(error, &with_causes(error))
+}
+
+/// Whether a request was sent and no answer came, and the client has not repeated it, since it may
+/// have been executed.
+pub(super) fn is_unanswered(error: &object_store::Error) -> bool {
+    use HttpErrorKind::{Connect, Request};
+    http_error(error).is_some_and(|http| !matches!(http.kind(), Connect | Request))
+}
+
+/// [`is_away`] of an error with this text.
+fn is_away_with(error: &object_store::Error, text: &str) -> bool {
     // The library hides the status; 429 is a service that has too much to do.
     let fails = ["code: 5", "code: 429", "InternalError", "SlowDown"];
     if fails.iter().any(|part| text.contains(part)) {
         return true;
     }
+    use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
+    http_error(error)
+        .is_some_and(|http| matches!(http.kind(), Connect | Interrupted | Request | Timeout))
+}
+
+/// The error of the connection, if that is the cause.
+fn http_error(error: &object_store::Error) -> Option<&HttpError> {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(http) = error.downcast_ref::<HttpError>() {
-            use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
-            return matches!(http.kind(), Connect | Interrupted | Request | Timeout);
+            return Some(http);
         }
         cause = error.source();
     }
-    false
+    None
 }
 
 /// A text without the marks of XML and without line breaks, not longer than a line of a log may be.

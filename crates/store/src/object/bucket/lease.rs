@@ -10,9 +10,12 @@
 //!    own clock. If it sees a new one, it is refused, with the holder's name.
 //! 3. A server that closes the volume releases the lease, so that the next one gets it at once.
 //!
-//! [`MARGIN`] allows for clocks of different speed, and for a change that the service still
-//! executes after its caller has stopped waiting. A service that delays a change for longer can
-//! break this rule; only a condition on every object would prevent that.
+//! [`MARGIN`] allows for clocks of different speed. A change that the service executes after the
+//! lease has ended, however late, is refused by its condition (`data.rs`), if the next holder
+//! changed the same object.
+//!
+//! No content of the file ever comes back, since each holder continues the count of renewals: an
+//! ETag that is made of the content names one version.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
@@ -136,7 +139,7 @@ impl Lease {
             if note.holder.as_ref() != Some(&self.me) {
                 return Ok(());
             }
-            let nobodys = Note { holder: None, ..note };
+            let nobodys = Note { holder: None, renewals: note.renewals.wrapping_add(1), ..note };
             // A renewal that was running may still come in between.
             if let Put::Done = self.desk.put(&nobodys, PutMode::Update(at)).await? {
                 return Ok(());
@@ -144,7 +147,11 @@ impl Lease {
         }
     }
 
-    fn held_until(&self) -> io::Result<Instant> {
+    /// Until when changes may begin.
+    ///
+    /// # Errors
+    /// The lease is not held, and why.
+    pub(super) fn held_until(&self) -> io::Result<Instant> {
         let state = lock(&self.state);
         let why = match &state.lost {
             Some(how) => format!("the lease on the volume is lost: {how}"),
@@ -187,9 +194,14 @@ impl Desk {
         loop {
             let found = self.read().await?;
             let begun = Instant::now();
+            let renewals = found.as_ref().map_or(0, |(note, _)| note.renewals.wrapping_add(1));
             let mode = match (found, &seen) {
                 (None, _) => PutMode::Create,
                 (Some((Note { holder: None, .. }, at)), _) => PutMode::Update(at),
+                // An earlier try, whose answer was lost, took it.
+                (Some((Note { holder: Some(holder), .. }, at)), _) if holder == *me => {
+                    PutMode::Update(at)
+                }
                 (Some((note, at)), Some((old, since))) if *old == note => {
                     if since.elapsed() < TERM {
                         sleep(LOOK).await;
@@ -206,13 +218,9 @@ impl Desk {
                     continue;
                 }
             };
-            let note = Note::of(me);
+            let note = Note { renewals, ..Note::of(me) };
             if let Put::Done = self.put(&note, mode).await? {
-                // The file exists now, so a service that creates it again ignores conditions.
-                return match self.put(&note, PutMode::Create).await? {
-                    Put::Beaten => Ok(begun),
-                    Put::Done => Err(io::Error::other(no_conditions())),
-                };
+                return Ok(begun);
             }
         }
     }
@@ -291,9 +299,11 @@ impl Holder {
     }
 }
 
-fn no_conditions() -> &'static str {
-    "the service takes no conditional writes, so nothing keeps a second server from the volume; \
-     with `lease=off` that is left to you"
+/// Why a lease cannot be had from a service without conditions.
+pub(super) fn no_conditions() -> &'static str {
+    "the service makes no changes on condition (If-Match, If-None-Match), so nothing keeps a \
+     second server from the volume, or a late write from newer data; with `lease=off` that is left \
+     to you"
 }
 
 fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {

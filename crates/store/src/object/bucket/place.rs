@@ -3,18 +3,17 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use object_store::ObjectStore;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
+use object_store::{ObjectStore, PutMode, UpdateVersion};
 
 use super::failure::{NO_CREDENTIALS, failure};
 use crate::object::{ObjectPlace, ObjectService};
@@ -26,19 +25,30 @@ pub(super) struct Place {
     prefix: Path,
     /// Whether listings are ordered by name.
     ordered: bool,
-    /// The folder, if the objects are files.
-    folder: Option<PathBuf>,
+    /// Whether versions are told apart by their generations, and not by ETags.
+    by_generation: bool,
+}
+
+/// The service's name for a version of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tag(Box<str>);
+
+impl Tag {
+    /// The condition that an object has this version.
+    pub(super) fn is_there(&self) -> PutMode {
+        // Each client uses one of the two.
+        let name = Some(self.0.to_string());
+        PutMode::Update(UpdateVersion { e_tag: name.clone(), version: name })
+    }
 }
 
 impl Place {
     /// Sets up the client, without contacting the service.
     pub(super) fn new(place: &ObjectPlace) -> io::Result<Place> {
-        let mut files = None;
         let (objects, prefix, ordered): (Arc<dyn ObjectStore>, _, _) = match place {
             ObjectPlace::Memory => (Arc::new(InMemory::new()), Path::default(), true),
             ObjectPlace::Folder(folder) => {
                 std::fs::create_dir_all(folder)?;
-                files = Some(folder.clone());
                 let local = LocalFileSystem::new_with_prefix(folder).map_err(failure)?;
                 (Arc::new(local.with_fsync(true)), Path::default(), false)
             }
@@ -47,7 +57,20 @@ impl Place {
                 (client(*service, bucket).map_err(failure)?, prefix, true)
             }
         };
-        Ok(Place { objects, prefix, ordered, folder: files })
+        let by_generation = matches!(place, ObjectPlace::Bucket(ObjectService::Gs, ..));
+        Ok(Place { objects, prefix, ordered, by_generation })
+    }
+
+    /// Objects without a prefix, for tests.
+    #[cfg(test)]
+    pub(super) fn of(objects: Arc<dyn ObjectStore>) -> Place {
+        Place { objects, prefix: Path::default(), ordered: true, by_generation: false }
+    }
+
+    /// A version, from what the service tells about an object; `None` if it tells nothing.
+    pub(super) fn tag(&self, e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
+        let name = if self.by_generation { version } else { e_tag };
+        Some(Tag(name?.into()))
     }
 
     pub(super) fn description(&self) -> Path {
@@ -59,6 +82,11 @@ impl Place {
         self.prefix.clone().join("lease.json")
     }
 
+    /// The object with which it is tried whether the service makes changes on condition.
+    pub(super) fn conditions(&self) -> Path {
+        self.prefix.clone().join("conditions")
+    }
+
     fn data(&self) -> Path {
         self.prefix.clone().join("data")
     }
@@ -68,17 +96,9 @@ impl Place {
         self.data().join(format!("{number:016x}"))
     }
 
-    /// Makes deletions durable. Services do that themselves, but the client for folders syncs
-    /// writes only.
-    pub(super) async fn settle_deletions(&self) -> io::Result<()> {
-        let Some(folder) = &self.folder else { return Ok(()) };
-        let data = folder.join("data");
-        let sync = tokio::task::spawn_blocking(move || std::fs::File::open(data)?.sync_all());
-        sync.await.map_err(io::Error::other)?
-    }
-
-    /// The existing objects of a range, in order. Other files there are ignored.
-    pub(super) async fn list(&self, range: Range<u64>) -> io::Result<Vec<u64>> {
+    /// The existing objects of a range, in order, each with its bytes. Other files there are
+    /// ignored.
+    pub(super) async fn list(&self, range: Range<u64>) -> io::Result<Vec<(u64, u64)>> {
         let folder = self.data();
         let mut listed = match range.start.checked_sub(1) {
             Some(before) => self.objects.list_with_offset(Some(&folder), &self.object(before)),
@@ -88,7 +108,7 @@ impl Place {
         while let Some(object) = listed.try_next().await.map_err(failure)? {
             let Some(number) = object.location.filename().and_then(number) else { continue };
             if range.contains(&number) {
-                found.push(number);
+                found.push((number, object.size));
             } else if self.ordered && number >= range.end {
                 break;
             }
