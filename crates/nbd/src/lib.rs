@@ -102,5 +102,5 @@ pub use service::{
     Context, Credentials, Export, ExportInfo, Exports, Extent, Failure, Peer, Refusal, Request,
     Session,
 };
-pub use tls::{ClientTlsFiles, Tls, TlsError, TlsFiles, TlsKeys};
+pub use tls::{ClientTlsFiles, Identity, ServerTls, Tls, TlsError, TlsFiles, TlsKeys};
 pub use undercroft_text::{Endpoint, Uri, UriError};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::command::{Command, Flags};
 use crate::reply::Reply;
+use crate::tls::Identity;
 
 /// The client at the other end of a connection.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,16 @@ pub struct Peer {
     pub certificate: Option<String>,
     /// Whether the connection is encrypted.
     pub encrypted: bool,
+    /// Who it is by TLS, if the server encrypted the connection itself.
+    pub identity: Option<Identity>,
+}
+
+impl Peer {
+    /// Whether the server's keys, which may have changed since it connected, would still let it
+    /// in; see [`Identity::is_trusted`].
+    pub fn is_trusted(&self) -> bool {
+        self.identity.as_ref().is_none_or(Identity::is_trusted)
+    }
 }
 
 /// The user and the group of a process when it connected to a unix socket, as the kernel tells

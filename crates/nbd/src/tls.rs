@@ -4,15 +4,21 @@
 //! Not here: the handshakes, and reading fields of certificates.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
-use crate::server::certificate::validity;
+use crate::server::certificate::{common_name, validity};
 
 /// Whether connections are encrypted.
 #[derive(Clone, Debug, Default)]
@@ -40,23 +46,104 @@ impl Tls {
 /// renewal applies to all later connections.
 #[derive(Clone)]
 pub struct TlsKeys {
-    current: Arc<RwLock<Arc<ServerConfig>>>,
+    current: Arc<RwLock<Current>>,
+}
+
+/// What is in force, and how often that was replaced.
+#[derive(Clone)]
+struct Current {
+    tls: ServerTls,
+    replaced: u64,
+}
+
+/// What a server shows, and how it verifies its clients.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// For handshakes.
+    pub config: Arc<ServerConfig>,
+    /// What verifies the certificates of clients in `config`, if that asks for any.
+    pub verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl TlsKeys {
-    /// Keys from any configuration of rustls.
-    pub fn new(config: Arc<ServerConfig>) -> TlsKeys {
-        TlsKeys { current: Arc::new(RwLock::new(config)) }
+    /// Keys with this in force.
+    pub fn new(tls: ServerTls) -> TlsKeys {
+        TlsKeys { current: Arc::new(RwLock::new(Current { tls, replaced: 0 })) }
     }
 
-    /// Replaces the configuration for later connections; existing encrypted ones keep theirs.
-    pub fn replace(&self, config: Arc<ServerConfig>) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
+    /// Replaces what is in force for later connections. Existing encrypted ones stay encrypted as
+    /// they are; whether their clients are [trusted](Identity::is_trusted) follows from the new
+    /// verifier.
+    pub fn replace(&self, tls: ServerTls) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Current { tls, replaced: current.replaced + 1 };
     }
 
-    /// The configuration in force.
-    pub fn current(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Encrypts a connection. Returns who the client is.
+    pub(crate) async fn accept<T: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        plain: T,
+    ) -> io::Result<(TlsStream<T>, Identity)> {
+        let Current { tls, replaced } = self.current();
+        let stream = TlsAcceptor::from(tls.config).accept(plain).await?;
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let chain = chain.iter().map(|one| one.clone().into_owned()).collect();
+        let known = AtomicU64::new(replaced << 1 | 1);
+        let shown = Shown { chain, at: UnixTime::now(), keys: self.clone(), known };
+        Ok((stream, Identity(Arc::new(shown))))
+    }
+}
+
+/// Who a client is, as its encrypted connection shows. Clones share it.
+#[derive(Clone)]
+pub struct Identity(Arc<Shown>);
+
+struct Shown {
+    /// The client's certificate and those above it; empty if it was not asked.
+    chain: Vec<CertificateDer<'static>>,
+    /// When it was verified.
+    at: UnixTime,
+    keys: TlsKeys,
+    /// How often the keys had been replaced when this was verified last, and in the lowest bit
+    /// whether it was trusted.
+    known: AtomicU64,
+}
+
+impl Identity {
+    /// Whether the server's keys, as they are now, would have let this client in when it came: its
+    /// certificate is issued by roots that are still there, and it has one if that is demanded. A
+    /// certificate that has expired since counts.
+    pub fn is_trusted(&self) -> bool {
+        let Shown { chain, at, keys, known } = &*self.0;
+        let before = known.load(Ordering::Relaxed);
+        let Current { tls, replaced } = keys.current();
+        if before >> 1 == replaced {
+            return before & 1 != 0;
+        }
+        let is_trusted = match (&tls.verifier, chain.split_first()) {
+            (None, shown) => shown.is_none(),
+            (Some(verifier), None) => !verifier.client_auth_mandatory(),
+            (Some(verifier), Some((own, above))) => {
+                verifier.verify_client_cert(own, above, *at).is_ok()
+            }
+        };
+        known.store(replaced << 1 | u64::from(is_trusted), Ordering::Relaxed);
+        is_trusted
+    }
+
+    /// Common name of the client's certificate.
+    pub(crate) fn name(&self) -> Option<String> {
+        self.0.chain.first().and_then(|own| common_name(own))
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Identity").field(&self.name()).finish()
     }
 }
 
@@ -103,24 +190,27 @@ impl TlsFiles {
     ///
     /// # Errors
     /// The file that cannot be read, or has no usable content.
-    pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
+    pub fn load(&self) -> Result<ServerTls, TlsError> {
         let at_key = TlsError::at(KEY, &self.key);
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| at_key(&error))?;
-        let builder = match &self.client_roots {
-            None => builder.with_no_client_auth(),
+        let verifier = match &self.client_roots {
+            None => None,
             Some(path) => {
                 let roots = Arc::new(load_roots(path)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
-                let verifier =
-                    verifier.build().map_err(|error| TlsError::at(ROOTS, path)(&error))?;
-                builder.with_client_cert_verifier(verifier)
+                Some(verifier.build().map_err(|error| TlsError::at(ROOTS, path)(&error))?)
             }
+        };
+        let builder = match &verifier {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
         };
         let certificates = load_certificates(CERTIFICATE, &self.certificates)?;
         let config = builder.with_single_cert(certificates, load_key(&self.key)?);
-        Ok(Arc::new(config.map_err(|error| misfit(&self.key, &self.certificates, &error))?))
+        let config = config.map_err(|error| misfit(&self.key, &self.certificates, &error))?;
+        Ok(ServerTls { config: Arc::new(config), verifier })
     }
 
     /// What is wrong with the time of the certificates, one line for each that is not valid `now`

@@ -338,7 +338,7 @@
   }
 
   // ---- The connection ----
-  const shown = () => token ? { Authorization: "Bearer " + token } : {};
+  const shown = () => ({ "X-Undercroft-Viewer": "page", ...(token ? { Authorization: "Bearer " + token } : {}) });
   let isQuiet = null;
   function link(text, kind) {
     const place = byId("link");

@@ -71,6 +71,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Files")]
     #[serde(rename = "http-token-file")]
     http_token_file: Option<PathBuf>,
+    /// Without a token the pages are given to those who ask for an address, for localhost or for
+    /// this name; may be repeated
+    #[arg(long = "http-host", value_name = "NAME")]
+    #[serde(rename = "http-hosts")]
+    http_hosts: Vec<String>,
     /// Keep here what makes a restart warm [default: nowhere, restarts are cold]
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     state: Option<PathBuf>,

@@ -193,6 +193,56 @@ fn pages_may_demand_a_token() {
     assert!(nowhere.contains("there is no HTTP listener"), "{nowhere}");
 }
 
+/// Status and text of a page that is asked for under a name.
+fn page_of(server: &Server, host: &str, path: &str) -> (u16, String) {
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).build();
+    let request = ureq::Agent::from(agent).get(format!("{}{path}", server.http()));
+    let mut answer = request.header("Host", host).call().unwrap();
+    (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+}
+
+/// What the page of a site reads whose owner points its name at this server.
+#[test]
+fn without_a_token_other_sites_names_are_not_answered() {
+    let place = Place::new();
+    let with = |more: &str| place.write("undercroft.toml", format!("{more}{}", volume("")));
+    with("http-hosts = ['status.example']\n");
+    let server = place.serve("-v --http-host by-flag.example");
+    let paths = ["/", "/stats", "/advice", "/metrics", "/healthz/v", "/events", "/live/live.js"];
+    for path in paths {
+        let (status, help) = page_of(&server, "evil.example:80", path);
+        assert!(status == 421 && help.contains("http-hosts = [\"NAME\"]"), "{path}: {help}");
+        assert_eq!(page_of(&server, "127.0.0.1.evil.example", path).0, 421);
+    }
+    assert_eq!(page_of(&server, "evil.example", "/healthz"), (200, "ok\n".to_owned()));
+    server.wait_for_log("the host 'evil.example:80' is not one of http-hosts");
+    for host in ["127.0.0.1", "192.0.2.1:10880", "[::1]:1", "localhost:5", "By-Flag.example"] {
+        assert_eq!(page_of(&server, host, "/stats").0, 200, "{host}");
+    }
+    // Flags come before the file.
+    assert_eq!(page_of(&server, "status.example", "/stats").0, 421);
+    assert_eq!(server.stop(), 0);
+
+    let server = place.serve("-v");
+    assert_eq!(page_of(&server, "status.example", "/stats").0, 200);
+    reload(&place, &server, &format!("http-hosts = ['new.example']\n{}", volume("")), "reloaded");
+    assert_eq!(page_of(&server, "status.example", "/stats").0, 421);
+    assert_eq!(page_of(&server, "new.example", "/stats").0, 200);
+    // A token protects by itself, until it is no longer demanded.
+    place.write("token", TOKEN);
+    let demanding = format!("http-token-file = 'token'\n{}", volume(""));
+    reload(&place, &server, &demanding, "reloaded");
+    let (status, help) = page_of(&server, "evil.example", "/stats");
+    assert!(status == 401 && help.contains("--token-file FILE"), "{status} {help}");
+    reload(&place, &server, &volume(""), "reloaded");
+    assert_eq!(page_of(&server, "evil.example", "/stats").0, 421);
+    assert_eq!(server.stop(), 0);
+    let wrong = place.refused(2, "--http 127.0.0.1:0 --http-host http://x --listen unix:x");
+    assert!(wrong.contains("http-hosts 'http://x': expected a name"), "{wrong}");
+    let nowhere = place.refused(2, "--http-host x --listen unix:x");
+    assert!(nowhere.contains("there is no HTTP listener"), "{nowhere}");
+}
+
 #[test]
 fn pages_may_be_on_a_unix_socket() {
     let place = Place::new();

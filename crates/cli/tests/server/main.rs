@@ -34,6 +34,7 @@ mod package;
 mod power;
 mod recording;
 mod reload;
+mod removed;
 mod restarted;
 mod service;
 mod set;

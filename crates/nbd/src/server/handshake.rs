@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
 
-use super::certificate::common_name;
 use super::context::Selection;
 use super::offer::Offer;
 use super::refusals::Refused;
@@ -251,9 +250,9 @@ impl<'a, 'r> Handshake<'a, 'r> {
         }
         self.reply(OPT_STARTTLS, REP_ACK, &[]).await?;
         let plain = std::mem::replace(&mut self.link.transport, Box::new(tokio::io::empty()));
-        let stream = tokio_rustls::TlsAcceptor::from(keys.current()).accept(plain).await?;
-        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        self.peer.certificate = certificate.and_then(|certificate| common_name(certificate));
+        let (stream, identity) = keys.accept(plain).await?;
+        self.peer.certificate = identity.name();
+        self.peer.identity = Some(identity);
         self.peer.encrypted = true;
         self.link.transport = Box::new(stream);
         self.structured = false;

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{
     Client, ClientOptions, ClientTlsFiles, Export, Exports, Listener, Peer, Refusal, Server,
-    ServerOptions, Tls, TlsFiles, TlsKeys, Uri,
+    ServerOptions, ServerTls, Tls, TlsFiles, TlsKeys, Uri,
 };
 
 /// A folder of keys, removed with it.
@@ -57,12 +57,16 @@ impl Keys {
     }
 
     fn server(&self, ask_clients: bool) -> TlsKeys {
+        TlsKeys::new(self.server_tls(ask_clients))
+    }
+
+    fn server_tls(&self, ask_clients: bool) -> ServerTls {
         let files = TlsFiles {
             certificates: self.path("server.pem"),
             key: self.path("server.key"),
             client_roots: ask_clients.then(|| self.path("root.pem")),
         };
-        TlsKeys::new(files.load().unwrap())
+        files.load().unwrap()
     }
 
     fn client(&self, show: bool) -> ClientOptions {
@@ -203,7 +207,7 @@ async fn new_keys_reach_new_connections() {
     let server_keys = old.server(false);
     let running = run(&old, Tls::Required(server_keys.clone()));
     let client = works(&running.encrypted, &old.client(false)).await.unwrap();
-    server_keys.replace(new.server(false).current());
+    server_keys.replace(new.server_tls(false));
     works(&running.encrypted, &old.client(false)).await.unwrap_err();
     works(&running.encrypted, &new.client(false)).await.unwrap();
     client.flush().await.expect("those that are there stay");

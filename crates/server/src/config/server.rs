@@ -139,6 +139,9 @@ pub struct ServerConfig {
     /// A file with the token that the HTTP listener demands; none: it demands nothing.
     #[serde(with = "forms::some_path")]
     pub http_token_file: Option<PathBuf>,
+    /// Names under which the HTTP listener answers while it demands no token, beside its address,
+    /// other addresses, and `localhost`.
+    pub http_hosts: Vec<String>,
     /// Folder for the state that a restart needs.
     pub state: Option<PathBuf>,
     /// Time between two savings of that state.
@@ -162,6 +165,7 @@ impl Default for ServerConfig {
             cache_bytes: 256 << 20,
             http: None,
             http_token_file: None,
+            http_hosts: Vec::new(),
             state: None,
             state_interval: Duration::from_secs(300),
             unwritten: None,
@@ -206,7 +210,7 @@ fn reported(path: &str) -> Option<String> {
         "tls.mode" | "limits.close-s" => path,
         "administrators" => return None,
         _ if path.starts_with("tls.upstream-") => "tls.upstream",
-        "http-token-file" => return None,
+        "http-token-file" | "http-hosts" => return None,
         _ if path.starts_with("tls.") => return None,
         _ if path.starts_with("limits.") => "limits",
         _ => path,

@@ -55,6 +55,7 @@ impl ServerConfig {
             }
             Err(what) => wrong.push(what),
         }
+        wrong.extend(self.validate_hosts().err());
         if !self.administrators.is_empty() && !self.tls.asks_for_certificates() {
             wrong.push(
                 "administrators are known by their certificates: give the roots of these \
@@ -77,6 +78,22 @@ impl ServerConfig {
             *time = (*time).max(Duration::from_secs(1));
         }
         if wrong.is_empty() { Ok(self) } else { Err(wrong) }
+    }
+
+    /// Checks the names under which the HTTP listener answers.
+    fn validate_hosts(&self) -> Result<(), String> {
+        if !self.http_hosts.is_empty() && self.http.is_none() {
+            return Err("http-hosts: there is no HTTP listener; give its address (http)".to_owned());
+        }
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_name = |name: &&String| !name.is_empty() && name.bytes().all(is_part);
+        match self.http_hosts.iter().find(|name| !is_name(name)) {
+            None => Ok(()),
+            Some(wrong) => Err(format!(
+                "http-hosts '{wrong}': expected a name as browsers show it, without a port, as \
+                 status.example.org"
+            )),
+        }
     }
 
     /// Makes the cache as large as the volumes' own shares, where that is more than the default;

@@ -4,10 +4,17 @@ use undercroft_nbd::{Peer, Refusal};
 
 use crate::config::{ClientRule, VolumeConfig};
 
+/// Why a client is refused whose certificate new client roots do not confirm.
+pub(super) const UNTRUSTED: &str =
+    "the server's client roots have changed, and do not confirm the client's certificate";
+
 /// Whether a peer may open a volume with these rules.
 pub(super) fn admits(rules: &VolumeConfig, peer: &Peer) -> Result<(), Refusal> {
     if rules.tls_required && !peer.encrypted {
         return Err(Refusal::TlsRequired);
+    }
+    if !peer.is_trusted() {
+        return Err(Refusal::Denied(UNTRUSTED.to_owned()));
     }
     if !is_listed(&rules.clients, peer) {
         return Err(Refusal::Denied(format!(

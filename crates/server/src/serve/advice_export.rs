@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use undercroft_nbd::{Client, ClientOptions, Command, Failure, Request, Session, Uri};
+use undercroft_nbd::{Client, ClientOptions, Command, Failure, Refusal, Request, Session, Uri};
 
+use super::exports::REVOKED;
 use super::text_export::{self, TextExport};
 
 /// Prefix of the export's name; the volume's name follows.
@@ -17,16 +18,17 @@ const ADVICE_BYTES: u32 = 1 << 20;
 /// Bytes of JSON whose making counts as one step against a client's share of the processor.
 const BYTES_FOR_ONE: u64 = 64;
 
-/// Makes the JSON.
-pub(super) type Text = Arc<dyn Fn() -> Bytes + Send + Sync>;
+/// Makes the JSON for a peer, unless that may not open the volume any more.
+pub(super) type Text = Arc<dyn Fn() -> Result<Bytes, Refusal> + Send + Sync>;
 
-/// The export of one peer.
-pub(super) fn export(volume: &str, text: Text) -> TextExport {
+/// The export of one peer; `owner` is that of the volume.
+pub(super) fn export(volume: &str, owner: u64, text: Text) -> TextExport {
     TextExport {
         name: format!("{ADVICE}{volume}"),
         description: "what another policy, placement or size would be worth",
         bytes: ADVICE_BYTES,
         read_only: true,
+        owner,
         session: Box::new(move || {
             Box::new(AdviceSession { text: Arc::clone(&text), told: Bytes::new(), owed: 0 })
         }),
@@ -47,7 +49,10 @@ impl Session for AdviceSession {
             Command::Flush => reply.done(),
             Command::Read { .. } if offset.saturating_add(length) <= ADVICE_BYTES.into() => {
                 if offset == 0 {
-                    self.told = (self.text)();
+                    let Ok(told) = (self.text)() else {
+                        return reply.fail(Failure::NotPermitted, REVOKED.to_owned());
+                    };
+                    self.told = told;
                     self.owed += self.told.len() as u64 / BYTES_FOR_ONE;
                 }
                 if self.told.len() > ADVICE_BYTES as usize {

@@ -45,6 +45,8 @@ impl Running {
     }
 
     async fn set_options(&mut self, asked: &Asked) -> Result<String, SetError> {
+        // A reload may have come in between.
+        self.exports.door.admit(&asked.peer).map_err(SetError::Failed)?;
         let name = &asked.volume;
         let options: Vec<&str> = asked.options.lines().filter(|line| !line.is_empty()).collect();
         let found = self.config.volumes.iter().position(|volume| volume.name == *name);

@@ -132,14 +132,17 @@ impl ExportTable {
 
     /// The export with the advice for a peer that may open a volume.
     fn advice(&self, volume: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal> {
-        let volume = self.entry(volume, peer)?.volume.config().name.clone();
-        let (exports, peer) = (self.this.clone(), peer.clone());
+        let entry = self.entry(volume, peer)?;
+        let volume = entry.volume.config().name.clone();
+        let (exports, peer, name) = (self.this.clone(), peer.clone(), volume.clone());
         let text = Arc::new(move || {
-            let Some(exports) = exports.upgrade() else { return Bytes::new() };
+            let exports = exports.upgrade().ok_or(Refusal::ShuttingDown)?;
+            // Its rights may have changed since it opened the export.
+            exports.entry(&name, &peer)?;
             let (all, absent) = exports.open_to(&peer);
-            Bytes::from(page::json(&all, &absent).to_string())
+            Ok(Bytes::from(page::json(&all, &absent).to_string()))
         });
-        Ok(Arc::new(advice_export::export(&volume, text)))
+        Ok(Arc::new(advice_export::export(&volume, entry.owner(), text)))
     }
 
     /// The status of some volumes; of very many without histograms, so that it fits the window. The
@@ -330,8 +333,8 @@ impl ExportEntry {
         clients.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The number by which the protocol identifies the sessions of this volume and of its control
-    /// export.
+    /// The number by which the protocol identifies the sessions of this volume, of its control
+    /// export and of its advice.
     pub(crate) fn owner(&self) -> u64 {
         self.connections.owner
     }
@@ -379,8 +382,9 @@ impl ExportEntry {
         let mut clients = connections.all.lock().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|client| client.strong_count() > 0);
         clients.push(Arc::downgrade(&client));
-        // Code that closes the entry looks at the connections afterwards.
-        if self.is_closed.load(Ordering::SeqCst) {
+        // Code that closes the entry, or replaces the client roots, looks at the connections
+        // afterwards.
+        if self.is_closed.load(Ordering::SeqCst) || !peer.is_trusted() {
             connections.open.fetch_sub(1, Ordering::SeqCst);
             return Err(Refusal::ShuttingDown);
         }
@@ -507,10 +511,12 @@ impl OpenedExport {
     }
 }
 
+/// What a client is told that lost its right.
+pub(super) const REVOKED: &str = "who may use the volume has changed, or it goes away";
+
 /// Refuses a request of a connection that lost its right.
 pub(super) fn refuse(request: Request) {
-    let text = "who may use the volume has changed, or it goes away".to_owned();
-    request.reply.fail(Failure::ShuttingDown, text);
+    request.reply.fail(Failure::ShuttingDown, REVOKED.to_owned());
 }
 
 /// The session of a connection: counts requests, and refuses them when the connection has lost its

@@ -1,22 +1,26 @@
 //! Counters and health over HTTP, for people, scripts and Prometheus. `http/bounds.rs` limits the
 //! number and the duration of connections; `http/token.rs` has the token that the pages may demand;
-//! `http/events.rs` is the live page; `http/scrape.rs` has the formats of `/metrics`.
+//! `http/hosts.rs` the names under which it answers without one; `http/events.rs` is the live page;
+//! `http/scrape.rs` has the formats of `/metrics`.
 
 pub(crate) mod bounds;
 mod events;
+pub(crate) mod hosts;
 mod scrape;
 pub(crate) mod token;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::watch;
+use undercroft_nbd::Peer;
 
 use self::bounds::{Bounded, Client, Socket};
 use self::events::Watched;
+use self::hosts::Hosts;
 use self::scrape::Format;
 use self::token::Token;
 use super::absent::Absent;
@@ -25,11 +29,26 @@ use super::live::Live;
 use super::metrics::{self, About};
 use crate::advice::page;
 
+/// Who may see the pages, as it is now. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Rights {
+    pub(crate) token: Token,
+    pub(crate) hosts: Hosts,
+}
+
+impl Rights {
+    /// The host of a request that is not answered, while no token is demanded.
+    fn unknown_host(&self, client: &Peer, target: &Uri, headers: &HeaderMap) -> Option<String> {
+        let is_open = !self.token.is_demanded();
+        is_open.then(|| self.hosts.unknown(client, target, headers)).flatten()
+    }
+}
+
 /// Serves until `stop` becomes true.
 pub(crate) async fn serve(
     socket: Socket,
     about: About,
-    token: Token,
+    rights: Rights,
     mut stop: watch::Receiver<bool>,
 ) {
     let live = Live::new();
@@ -37,8 +56,8 @@ pub(crate) async fn serve(
         let (live, about, stop) = (live.clone(), about.clone(), stop.clone());
         tokio::spawn(async move { live.sample(about, stop).await })
     };
-    let door = middleware::from_fn_with_state((about.clone(), token.clone()), admit);
-    let watched = Watched { live, token, stop: stop.clone() };
+    let door = middleware::from_fn_with_state((about.clone(), rights.clone()), admit);
+    let watched = Watched { live, rights, stop: stop.clone() };
     let pages = Router::new()
         .route("/", get(events::page))
         .route("/live/{file}", get(events::file))
@@ -63,24 +82,37 @@ pub(crate) async fn serve(
     sampled.abort();
 }
 
-/// Gives a page to those that show the token. Others learn no more than whether all is well.
+/// Gives a page to those that show the token; without a token, to those that ask for a known host.
+/// Others learn no more than whether all is well.
 async fn admit(
-    State((about, token)): State<(About, Token)>,
+    State((about, rights)): State<(About, Rights)>,
     ConnectInfo(client): ConnectInfo<Client>,
     request: Request,
     next: Next,
 ) -> Response {
     let page = request.uri().path();
-    if token.is_shown(request.headers()) || events::is_of_the_page(page, request.headers()) {
+    let headers = request.headers();
+    let unknown = rights.unknown_host(&client.peer, request.uri(), headers);
+    let may_see = rights.token.is_shown(headers) || events::is_of_the_page(page, headers);
+    if may_see && unknown.is_none() {
         return next.run(request).await;
     }
     if page == "/healthz" {
+        let how = if unknown.is_some() { "asked for a known host" } else { "with the token" };
         return match health(State(about)).await.status() {
             StatusCode::OK => "ok\n".into_response(),
-            status => (status, "not healthy; with the token this page says why\n").into_response(),
+            status => (status, format!("not healthy; {how} this page says why\n")).into_response(),
         };
     }
-    let has_token = request.headers().contains_key(header::AUTHORIZATION);
+    if let Some(host) = unknown {
+        let why = format!("the host '{host}' is not one of http-hosts");
+        about.server.log_refusal(&client.peer, &format!("http {page}"), &why);
+        let help = "without a token this server answers addresses, localhost and the names in its \
+                    http-hosts: ask for its address, or put this name into the configuration, as \
+                    http-hosts = [\"NAME\"]\n";
+        return (StatusCode::MISDIRECTED_REQUEST, help).into_response();
+    }
+    let has_token = headers.contains_key(header::AUTHORIZATION);
     let why = if has_token { "not the token" } else { "no token" };
     about.server.log_refusal(&client.peer, &format!("http {page}"), why);
     let help = "the page demands what is in the server's http-token-file, as `Authorization: \

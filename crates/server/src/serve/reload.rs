@@ -18,6 +18,7 @@ use super::arrivals::{Arrival, First, Opener};
 use super::exports::ExportEntry;
 use super::memory_limit;
 use super::run::{GRACE, Running, ServeError, close, expiry, look_at_certificates, opener};
+use super::set::OWNER;
 use crate::clock;
 use crate::config::{ServerConfig, VolumeConfig};
 
@@ -80,6 +81,8 @@ impl Running {
                 }
                 self.config.tls.take_keys(&next.tls);
                 self.config.http_token_file.clone_from(&next.http_token_file);
+                self.config.http_hosts.clone_from(&next.http_hosts);
+                self.rights.hosts.set(&self.config);
                 // Until they are tried again, no volume arrives.
                 join_all(self.arrivals.values().map(Arrival::end)).await;
                 self.arrivals.clear();
@@ -96,6 +99,7 @@ impl Running {
             }
         }
         self.reload_keys();
+        self.end_the_removed().await;
         self.grow_volumes().await;
         let problems = self.problems.take();
         match problems.len() {
@@ -109,8 +113,26 @@ impl Running {
         self.config.volumes.iter().find(|volume| volume.name == name)
     }
 
+    /// Ends the connections of clients that new client roots do not confirm, and those by which
+    /// changes are asked for of peers that are no administrators any more.
+    async fn end_the_removed(&self) {
+        let door = &self.exports.door;
+        door.refuse_the_removed();
+        let is_untrusted = |peer: &Peer| !peer.is_trusted();
+        let mut entries = self.exports.all();
+        entries.extend(self.leaving.iter().cloned());
+        // All are refused at once, and end together.
+        join_all(entries.iter().map(|entry| self.end_connections(entry, is_untrusted))).await;
+        let is_removed = |owner: u64, peer: &Peer| owner == OWNER && door.admit(peer).is_err();
+        let is_meant = |owner: u64, peer: &Peer| is_untrusted(peer) || is_removed(owner, peer);
+        let cut = self.server.hang_up(is_meant, GRACE).await;
+        if cut > 0 {
+            problem!(self.problems, warn!(connections = cut, "closed with requests unanswered"));
+        }
+    }
+
     fn reload_keys(&self) {
-        if let Err(error) = self.token.load(self.config.http_token_file.as_deref()) {
+        if let Err(error) = self.rights.token.load(self.config.http_token_file.as_deref()) {
             problem!(self.problems, error!("{error}; the token stays as it was"));
         }
         let (Some(files), Some(keys)) = (self.config.tls.files(), &self.keys) else { return };
@@ -269,7 +291,11 @@ impl Running {
             match self.changed(&self.config.volumes[now], next, config.cache_bytes) {
                 Ok(changed) => self.config.volumes[now] = changed,
                 Err(error) => {
-                    problem!(self.problems, error!(volume = name, "stays as it was: {error}"))
+                    self.config.volumes[now].take_access(next);
+                    problem!(
+                        self.problems,
+                        error!(volume = name, "stays as it was, except for access: {error}")
+                    );
                 }
             }
             match self.opener() {
@@ -390,8 +416,8 @@ impl Running {
         Ok(is_open)
     }
 
-    /// Ends the connections of some peers to a volume and to its control export, after the entry
-    /// was closed for them. Takes at most [`GRACE`]; requests are refused at once.
+    /// Ends the connections of some peers to a volume, its control export and its advice, after the
+    /// entry was closed for them. Takes at most [`GRACE`]; requests are refused at once.
     pub(super) async fn end_connections(
         &self,
         entry: &ExportEntry,
@@ -402,11 +428,8 @@ impl Running {
         // A connection that began before the entry was closed may still be in its handshake.
         loop {
             let connections = entry.revoke(&unwelcome);
-            if connections == 0 {
-                return;
-            }
             let grace = deadline.saturating_duration_since(clock::now());
-            if grace.is_zero() {
+            if connections > 0 && grace.is_zero() {
                 problem!(
                     self.problems,
                     error!(
@@ -424,6 +447,9 @@ impl Running {
                     self.problems,
                     warn!(volume = name, connections = cut, "closed with requests unanswered")
                 );
+            }
+            if connections == 0 {
+                return;
             }
             tokio::time::sleep(LOOK).await;
         }

@@ -26,7 +26,7 @@ use undercroft_text::Bytes;
 use super::arrivals::{Arrival, First, Opener};
 use super::check::lacks_a_side;
 use super::exports::{ExportEntry, ExportTable};
-use super::http::token::Token;
+use super::http::Rights;
 use super::lending::Lending;
 use super::listeners::{listen, listen_http};
 use super::metrics::About;
@@ -76,7 +76,8 @@ pub struct Running {
     pub(super) growing: HashMap<String, JoinHandle<Result<u64, Failed>>>,
     addresses: Vec<String>,
     http: Option<Address>,
-    pub(super) token: Token,
+    /// Who may see the pages over HTTP.
+    pub(super) rights: Rights,
     pub(super) keys: Option<TlsKeys>,
     /// When the certificates expire, in seconds since 1970; 0 without certificates.
     pub(super) expiry: Arc<AtomicI64>,
@@ -147,8 +148,9 @@ impl Running {
         for address in &config.listen {
             listeners.push(listen(address, &config.tls).await?);
         }
-        let token = Token::default();
-        token.load(config.http_token_file.as_deref()).map_err(ServeError::Work)?;
+        let rights = Rights::default();
+        rights.token.load(config.http_token_file.as_deref()).map_err(ServeError::Work)?;
+        rights.hosts.set(config);
         let pages = match &config.http {
             Some(address) => Some(listen_http(address).await?),
             None => None,
@@ -173,7 +175,7 @@ impl Running {
         let http = pages.map(|(socket, address)| {
             let (exports, server) = (Arc::clone(&exports), server.clone());
             let about = About { exports, server, began, expiry: Arc::clone(&expiry) };
-            tokio::spawn(http::serve(socket, about, token.clone(), stop.subscribe()));
+            tokio::spawn(http::serve(socket, about, rights.clone(), stop.subscribe()));
             address
         });
         let lending = Lending::start(Arc::clone(&exports));
@@ -187,7 +189,7 @@ impl Running {
             growing,
             addresses,
             http,
-            token,
+            rights,
             keys,
             expiry,
             state,

@@ -4,7 +4,8 @@
 //!
 //! Who may: over a unix socket the server's own user and root, whom the kernel names; over TLS the
 //! certificates that the configuration lists. One request is taken at a time, of at most
-//! [`SET_BYTES`]; what it says becomes a checked configuration before anything changes.
+//! [`SET_BYTES`]; what it says becomes a checked configuration before anything changes. Who may is
+//! asked at each request, and when its turn has come, since the list may change meanwhile.
 //!
 //! Not here: what changes and how (`change.rs`).
 
@@ -19,10 +20,14 @@ use undercroft_nbd::{
     Client, ClientError, ClientOptions, Command, Failure, Peer, Refusal, Request, Session, Uri,
 };
 
+use super::access::UNTRUSTED;
 use super::text_export::{self, TextExport};
 
 /// Prefix of the export's name; the volume's name follows.
 pub(super) const SET: &str = "@set/";
+
+/// [`Export::owner`](undercroft_nbd::Export::owner) of these exports, which belong to no volume.
+pub(super) const OWNER: u64 = u64::MAX;
 
 /// Bytes of the export: most bytes of a request, and of an answer.
 const SET_BYTES: u32 = 4096;
@@ -56,6 +61,7 @@ pub struct Asked {
     pub(super) options: String,
     /// Who asks, for the log.
     pub(super) by: String,
+    pub(super) peer: Peer,
     answer: Option<oneshot::Sender<Result<String, SetError>>>,
     door: Arc<Door>,
 }
@@ -82,33 +88,49 @@ impl Door {
         *all = names.to_vec();
     }
 
+    /// Who a peer is, for the log.
+    ///
+    /// # Errors
+    /// Why the peer is no administrator.
+    pub(super) fn admit(&self, peer: &Peer) -> Result<String, String> {
+        match (peer.credentials, &peer.certificate) {
+            _ if !peer.is_trusted() => Err(UNTRUSTED.to_owned()),
+            (Some(who), _) if who.user == 0 || own_user() == Some(who.user) => {
+                Ok(format!("user {} at {}", who.user, peer.address))
+            }
+            (_, Some(name)) if peer.encrypted && self.names(name) => {
+                Ok(format!("certificate '{name}' at {}", peer.address))
+            }
+            _ => Err("changes are for the server's own user and root, over its unix socket, and \
+                      for client certificates that its configuration lists (administrators = \
+                      ['NAME']), over TLS"
+                .to_owned()),
+        }
+    }
+
+    /// Answers the request that waits, if its administrator is none any more.
+    pub(super) fn refuse_the_removed(&self) {
+        let waits = lock(&self.next).take_if(|asked| self.admit(&asked.peer).is_err());
+        if let Some(asked) = waits {
+            let why = self.admit(&asked.peer).err().unwrap_or_default();
+            asked.answer(Err(SetError::Failed(why)));
+        }
+    }
+
     /// The export by which a peer changes a volume.
     ///
     /// # Errors
     /// The peer is no administrator.
     pub(super) fn open(self: &Arc<Self>, volume: &str, peer: &Peer) -> Result<TextExport, Refusal> {
-        let by = match (peer.credentials, &peer.certificate) {
-            (Some(who), _) if who.user == 0 || own_user() == Some(who.user) => {
-                format!("user {} at {}", who.user, peer.address)
-            }
-            (_, Some(name)) if peer.encrypted && self.names(name) => {
-                format!("certificate '{name}' at {}", peer.address)
-            }
-            _ => {
-                return Err(Refusal::Denied(
-                    "changes are for the server's own user and root, over its unix socket, and \
-                     for client certificates that its configuration lists (administrators = \
-                     ['NAME']), over TLS"
-                        .to_owned(),
-                ));
-            }
-        };
-        let administrator = Administrator { door: Arc::clone(self), volume: volume.to_owned(), by };
+        self.admit(peer).map_err(Refusal::Denied)?;
+        let (door, peer) = (Arc::clone(self), peer.clone());
+        let administrator = Administrator { door, volume: volume.to_owned(), peer };
         Ok(TextExport {
             name: format!("{SET}{volume}"),
             description: "changes of a volume while it is served",
             bytes: SET_BYTES,
             read_only: false,
+            owner: OWNER,
             session: Box::new(move || {
                 Box::new(SetSession { by: administrator.clone(), told: Arc::default() })
             }),
@@ -123,15 +145,16 @@ impl Door {
     /// Hands a request over; `None` while another one is served.
     fn ask(
         self: &Arc<Self>,
-        by: &Administrator,
+        who: &Administrator,
+        by: String,
         options: String,
     ) -> Option<oneshot::Receiver<Result<String, SetError>>> {
         if self.is_busy.swap(true, Ordering::SeqCst) {
             return None;
         }
         let (answer, awaited) = oneshot::channel();
-        let (volume, by) = (by.volume.clone(), by.by.clone());
-        let asked = Asked { volume, options, by, answer: Some(answer), door: Arc::clone(self) };
+        let (volume, peer, door) = (who.volume.clone(), who.peer.clone(), Arc::clone(self));
+        let asked = Asked { volume, options, by, peer, answer: Some(answer), door };
         *lock(&self.next) = Some(asked);
         self.come.notify_one();
         Some(awaited)
@@ -166,8 +189,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Administrator {
     door: Arc<Door>,
     volume: String,
-    /// For the log.
-    by: String,
+    peer: Peer,
 }
 
 /// A connection of an administrator.
@@ -180,6 +202,10 @@ struct SetSession {
 impl Session for SetSession {
     fn submit(&mut self, request: Request) {
         let Request { command, offset, length, reply, .. } = request;
+        let by = match self.by.door.admit(&self.by.peer) {
+            Ok(by) => by,
+            Err(why) => return reply.fail(Failure::NotPermitted, why),
+        };
         if offset.saturating_add(length) > SET_BYTES.into() {
             return reply.fail(Failure::Invalid, format!("at most {SET_BYTES} bytes"));
         }
@@ -193,7 +219,7 @@ impl Session for SetSession {
                 let Ok(options) = String::from_utf8(bytes) else {
                     return reply.fail(Failure::Invalid, "the options are no text".to_owned());
                 };
-                let Some(awaited) = self.by.door.ask(&self.by, options) else {
+                let Some(awaited) = self.by.door.ask(&self.by, by, options) else {
                     let text = "another change is being made: try again when it has ended";
                     return reply.fail(Failure::Io, text.to_owned());
                 };
@@ -241,4 +267,31 @@ pub async fn set_over_nbd(
     let client = Client::connect(&uri, options).await.map_err(failed)?;
     client.write(0, vec![Bytes::from(text)], false).await.map_err(failed)?;
     text_export::read(&client, SET_BYTES).await.map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_waits_is_not_served_for_one_who_is_removed() {
+        let door = Arc::new(Door::default());
+        let certificate = Some("admin".to_owned());
+        let peer = Peer { certificate, encrypted: true, ..Peer::default() };
+        assert!(door.open("v", &peer).is_err());
+        door.set_administrators(&["admin".to_owned()]);
+        door.open("v", &peer).unwrap();
+        let who = Administrator { door: Arc::clone(&door), volume: "v".to_owned(), peer };
+        let ask = || door.ask(&who, String::new(), "client=admin".to_owned());
+        let mut waits = ask().unwrap();
+        door.refuse_the_removed();
+        assert!(waits.try_recv().is_err(), "it is one still");
+        assert!(ask().is_none(), "one at a time");
+        door.set_administrators(&[]);
+        door.refuse_the_removed();
+        let answer = waits.try_recv().unwrap().unwrap_err();
+        assert!(answer.to_string().contains("administrators = ['NAME']"), "{answer}");
+        assert!(lock(&door.next).is_none() && !door.is_busy.load(Ordering::SeqCst));
+        assert!(door.admit(&who.peer).is_err());
+    }
 }

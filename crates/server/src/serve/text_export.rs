@@ -8,7 +8,8 @@ use undercroft_nbd::{
     Client, ClientError, Context, Export, ExportInfo, Flags, Peer, Refusal, Session,
 };
 
-/// An export of text. The rights of its peer were checked when it was made.
+/// An export of text. The rights of its peer were checked when it was made; since they may change,
+/// its sessions check them again.
 pub(super) struct TextExport {
     /// The whole name, with the volume's.
     pub(super) name: String,
@@ -16,11 +17,17 @@ pub(super) struct TextExport {
     /// Bytes of the export: most bytes of the text.
     pub(super) bytes: u32,
     pub(super) read_only: bool,
+    /// See [`Export::owner`].
+    pub(super) owner: u64,
     /// Begins a connection.
     pub(super) session: Box<dyn Fn() -> Box<dyn Session> + Send + Sync>,
 }
 
 impl Export for TextExport {
+    fn owner(&self) -> u64 {
+        self.owner
+    }
+
     fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
         ExportInfo {
             name: self.name.clone(),

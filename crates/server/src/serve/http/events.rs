@@ -1,20 +1,20 @@
 //! The live page over HTTP: its files, which hold nothing of the server and so need no token, and
 //! the events that it reads.
 //!
-//! The page asks for `/events` by `fetch`, which can send the token in a header. The answer lasts
-//! until the viewer leaves, does not read, or its token is no longer taken.
+//! The page asks for `/events` by `fetch`, which can send the token in a header, and [`VIEWER`].
+//! The answer lasts until the viewer leaves, does not read, or may not see it any more.
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use tokio::sync::watch;
 use undercroft_report::live::{FILES, File, PAGE};
 
+use super::Rights;
 use super::bounds::Client;
-use super::token::Token;
 use crate::serve::live::Live;
 
 /// What the page may load: its own files, and nothing from elsewhere.
@@ -24,13 +24,22 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 /// Seconds after which a viewer who found no place may ask again.
 const AGAIN_S: &str = "10";
 
+/// The header with which the page asks for events. Pages of other sites could take all places of
+/// viewers, though they cannot read the answers. A browser lets them send no such header: it asks
+/// the server first, which does not agree. What a browser says of where a request comes from
+/// (`Origin`, `Sec-Fetch-Site`) does not suffice: over plain HTTP it may say nothing.
+const VIEWER: HeaderName = HeaderName::from_static("x-undercroft-viewer");
+
 /// What events need.
 #[derive(Clone)]
 pub(super) struct Watched {
     pub(super) live: std::sync::Arc<Live>,
-    pub(super) token: Token,
+    pub(super) rights: Rights,
     pub(super) stop: watch::Receiver<bool>,
 }
+
+/// Whether a viewer may still see what is shown.
+type MaySee = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// Whether a request asks for a file of the page.
 pub(super) fn is_of_the_page(path: &str, headers: &HeaderMap) -> bool {
@@ -75,12 +84,13 @@ fn given(file: &'static File) -> Response {
 pub(super) async fn events(
     State(watched): State<Watched>,
     ConnectInfo(client): ConnectInfo<Client>,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    // Another site's page could take all places, though it cannot read the answers.
-    let from = headers.get("sec-fetch-site").map(|site| site.as_bytes());
-    if from.is_some_and(|site| site != b"same-origin" && site != b"none") {
-        return (StatusCode::FORBIDDEN, "events are for the server's own page\n").into_response();
+    if !headers.contains_key(VIEWER) {
+        let why = "events are for the server's own page, which asks with X-Undercroft-Viewer; \
+                   programs read /stats\n";
+        return (StatusCode::FORBIDDEN, why).into_response();
     }
     let Some(viewer) = watched.live.watch() else {
         let why = "the live page has as many viewers as the server allows; /stats answers\n";
@@ -88,14 +98,19 @@ pub(super) async fn events(
             .into_response();
     };
     client.views();
-    let Watched { token, stop, .. } = watched;
-    let next = |(mut viewer, token, headers, mut stop): (_, Token, _, watch::Receiver<bool>)| async {
+    let Watched { rights, stop, .. } = watched;
+    let may_see: MaySee = Box::new(move || {
+        let is_known = rights.unknown_host(&client.peer, &uri, &headers).is_none();
+        is_known && rights.token.is_shown(&headers)
+    });
+    let next = |(mut viewer, may_see, mut stop): (_, MaySee, watch::Receiver<bool>)| async {
         let event: Bytes = tokio::select! {
             event = crate::serve::live::Viewer::next(&mut viewer) => event?,
             _ = stop.wait_for(|&stop| stop) => return None,
         };
-        let event = token.is_shown(&headers).then_some(Ok::<_, std::convert::Infallible>(event))?;
-        Some((event, (viewer, token, headers, stop)))
+        // Its rights may have changed since it came.
+        let event = may_see().then_some(Ok::<_, std::convert::Infallible>(event))?;
+        Some((event, (viewer, may_see, stop)))
     };
     let headers_of_answer = [
         (header::CONTENT_TYPE, "text/event-stream"),
@@ -103,8 +118,8 @@ pub(super) async fn events(
         // Its connection is no longer counted among those of other requests.
         (header::CONNECTION, "close"),
         // Proxies that gather answers would show nothing.
-        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+        (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
-    let body = Body::from_stream(stream::unfold((viewer, token, headers, stop), next));
+    let body = Body::from_stream(stream::unfold((viewer, may_see, stop), next));
     (headers_of_answer, body).into_response()
 }

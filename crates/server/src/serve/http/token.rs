@@ -26,6 +26,11 @@ impl Token {
         Ok(())
     }
 
+    /// Whether a token is demanded.
+    pub(super) fn is_demanded(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Whether a request shows the token, or none is demanded.
     pub(super) fn is_shown(&self, headers: &HeaderMap) -> bool {
         let token = self.0.read().unwrap_or_else(PoisonError::into_inner);
