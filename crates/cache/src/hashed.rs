@@ -545,4 +545,12 @@ impl Marks for HashedCache {
     fn blocks(&self) -> Vec<u64> {
         self.residents().into_iter().map(|(block, _)| block).collect()
     }
+
+    fn handles(&self) -> u32 {
+        self.handles.count()
+    }
+
+    fn blocks_within(&self, handles: std::ops::Range<u32>) -> Vec<u64> {
+        self.residents_within(handles).into_iter().map(|(block, _)| block).collect()
+    }
 }

@@ -37,6 +37,11 @@ pub struct Assembly {
 }
 
 impl Assembly {
+    /// Bytes of the parts received so far.
+    pub fn bytes(&self) -> usize {
+        self.parts.len()
+    }
+
     /// Takes a record. Returns a publication (of neighbour 0) when the record completes one.
     /// Filters of more than `bits_max` bits are ignored.
     pub fn take(&mut self, hint: &Hint, bits_max: u32) -> Option<Digest> {

@@ -54,18 +54,21 @@ impl Shape {
 pub struct Filter {
     shape: Shape,
     bytes: Vec<u8>,
+    /// Number of bits that are set.
+    set: u64,
 }
 
 impl Filter {
     /// An empty filter.
     pub fn new(shape: Shape) -> Self {
-        Self { shape, bytes: vec![0; shape.bits.div_ceil(8) as usize] }
+        Self { shape, bytes: vec![0; shape.bits.div_ceil(8) as usize], set: 0 }
     }
 
     /// A filter of these bytes; `None` if their number does not fit the shape.
     pub fn of_bytes(shape: Shape, bytes: &[u8]) -> Option<Self> {
         let fits = bytes.len() == shape.bits.div_ceil(8) as usize;
-        fits.then(|| Self { shape, bytes: bytes.to_vec() })
+        let set = || bytes.iter().map(|byte| u64::from(byte.count_ones())).sum();
+        fits.then(|| Self { shape, bytes: bytes.to_vec(), set: set() })
     }
 
     /// Size and hash functions.
@@ -85,8 +88,7 @@ impl Filter {
 
     /// The share of false positives with the bits that are set now.
     pub fn false_positives(&self) -> f64 {
-        let set: u32 = self.bytes.iter().map(|byte| byte.count_ones()).sum();
-        (f64::from(set) / f64::from(self.shape.bits)).powi(self.shape.hashes as i32)
+        (self.set as f64 / f64::from(self.shape.bits)).powi(self.shape.hashes as i32)
     }
 
     /// Whether a bit is set. `position` must be below the number of bits.
@@ -95,7 +97,9 @@ impl Filter {
     }
 
     pub(super) fn flip(&mut self, position: u32) {
-        self.bytes[position as usize / 8] ^= 1 << (position % 8);
+        let (byte, bit) = (&mut self.bytes[position as usize / 8], 1 << (position % 8));
+        *byte ^= bit;
+        self.set = if *byte & bit == 0 { self.set - 1 } else { self.set + 1 };
     }
 }
 

@@ -5,6 +5,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
+use super::pass::AT_ONCE;
 use super::source::{Digest, News, Source, SourceCounts};
 use super::summary::Unusable;
 
@@ -34,6 +35,11 @@ impl Cautious {
         self.events = 0;
         self.served.swap(0, 1);
         let [old, _] = &mut self.served;
+        if old.len() > AT_ONCE as usize {
+            old.clear();
+            news.all = true;
+            return;
+        }
         let inner = &self.inner;
         let held = old.drain().filter(|&block| inner.holds(block));
         news.blocks.extend(held.map(|block| (block, true)));
@@ -75,18 +81,17 @@ impl Source for Cautious {
     fn served(&mut self, block: u64, is_write: bool, hit: Option<bool>, news: &mut News) {
         self.inner.served(block, is_write, hit, news);
         self.served[0].insert(block);
+        // A neighbour that says nothing ends no period.
+        if self.served[0].len() as u64 > self.period.saturating_mul(4).max(AT_ONCE.into()) {
+            self.begin_period(news);
+        }
         self.leave_out_recent(news);
         news.blocks.push((block, false));
     }
 
     /// A publication ends a period: with `knows=bloom` nothing else tells which blocks come and go.
-    fn heard(
-        &mut self,
-        digest: &Digest,
-        own: &dyn Fn() -> Vec<u64>,
-        news: &mut News,
-    ) -> Result<(), Unusable> {
-        self.inner.heard(digest, own, news)?;
+    fn heard(&mut self, digest: &Digest, news: &mut News) -> Result<(), Unusable> {
+        self.inner.heard(digest, news)?;
         self.begin_period(news);
         self.leave_out_recent(news);
         Ok(())

@@ -34,21 +34,19 @@ impl Source for Digests {
 
     fn went(&mut self, _: u64, _: &mut News) {}
 
-    fn own(&mut self, block: u64, came: bool) {
-        self.neighbours.iter_mut().for_each(|(_, heard)| heard.own(block, came));
-    }
-
-    fn heard(
-        &mut self,
-        digest: &Digest,
-        own: &dyn Fn() -> Vec<u64>,
-        news: &mut News,
-    ) -> Result<(), Unusable> {
+    /// Whatever it says, all marks are set anew: which blocks it concerns could only be found in an
+    /// index of them by the bits of each neighbour's filter.
+    fn heard(&mut self, digest: &Digest, news: &mut News) -> Result<(), Unusable> {
         let Digest { from, shape, publication } = digest;
         let is_whole = matches!(publication.body, Body::Whole(_));
         if shape.bits == 0
             || shape.bits > self.bits_max
             || !(1..=HASHES_MAX).contains(&shape.hashes)
+        {
+            return Err(Unusable::Malformed);
+        }
+        // Whoever publishes sends the whole filter instead of changes that are longer.
+        if matches!(&publication.body, Body::Changes(all) if all.len() as u32 > shape.bits / 8 + 1)
         {
             return Err(Unusable::Malformed);
         }
@@ -60,31 +58,21 @@ impl Source for Digests {
         let at = match at {
             Some(at) if same(&self.neighbours[at].1) => at,
             _ if !is_whole => return Err(Unusable::Lost),
+            None if self.neighbours.len() == NEIGHBOURS_MAX => return Err(Unusable::Malformed),
             known => {
-                let mut heard = Heard::new(Shape { seed: 0, ..*shape }, self.is_old);
-                own().into_iter().for_each(|block| heard.own(block, true));
+                let heard = Heard::new(Shape { seed: 0, ..*shape }, self.is_old);
                 match known {
                     Some(at) => self.neighbours[at].1 = heard,
-                    None if self.neighbours.len() == NEIGHBOURS_MAX => {
-                        return Err(Unusable::Malformed);
-                    }
                     None => self.neighbours.push((*from, heard)),
                 }
                 known.unwrap_or(self.neighbours.len() - 1)
             }
         };
-        let before = news.blocks.len();
-        self.neighbours[at].1.apply(publication, news)?;
+        self.neighbours[at].1.apply(publication)?;
         self.counts.publications += 1;
         self.counts.whole += u64::from(is_whole);
         self.counts.bytes += publication.bytes();
-        // Another neighbour may hold a block that this one gave up.
-        if self.neighbours.len() > 1 {
-            let Self { neighbours, .. } = self;
-            for (block, holds) in &mut news.blocks[before..] {
-                *holds |= neighbours.iter().any(|(_, heard)| heard.holds(*block));
-            }
-        }
+        news.all = true;
         Ok(())
     }
 
@@ -112,5 +100,82 @@ impl Source for Digests {
 
     fn restart_counts(&mut self) {
         self.counts = SourceCounts::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::super::{AT_ONCE, Neighbour, Publication, Publisher};
+    use super::*;
+    use crate::hashed::HashedCache;
+    use crate::marks::Marks;
+    use crate::policy::{Context, Spec};
+
+    /// A cache that counts the marks that are set.
+    struct Counted(HashedCache, u32, HashMap<u64, bool>);
+
+    impl Marks for Counted {
+        fn mark(&mut self, block: u64, holds: bool) {
+            self.1 += 1;
+            self.2.insert(block, holds);
+        }
+
+        fn blocks(&self) -> Vec<u64> {
+            unreachable!("nothing walks the whole cache")
+        }
+
+        fn handles(&self) -> u32 {
+            Marks::handles(&self.0)
+        }
+
+        fn blocks_within(&self, handles: std::ops::Range<u32>) -> Vec<u64> {
+            self.0.blocks_within(handles)
+        }
+    }
+
+    fn digest(from: u8, publisher: &Publisher, publication: Publication) -> Digest {
+        Digest { from, shape: publisher.published().shape(), publication }
+    }
+
+    /// Whatever is published, in whatever shape, few marks are set at once; with the requests that
+    /// follow, all become right.
+    #[test]
+    fn publications_cost_little_at_once_and_all_marks_become_right() {
+        for is_old in [false, true] {
+            let policy = Spec::parse("lru-ca").unwrap().build(&Context::new(50_000)).unwrap();
+            let mut cache = Counted(HashedCache::new(policy, 0), 0, HashMap::new());
+            (0..50_000).for_each(|block| _ = cache.0.place(block));
+            let digests = Box::new(Digests::new(1 << 22, is_old));
+            let mut neighbour = Neighbour::new(Some(digests));
+            let mut publisher = Publisher::new(16, 4, 50_000, 0.0);
+            let mut most = 0;
+            for round in 0..300_u64 {
+                publisher.came(3 * round);
+                publisher.came(200_000 + round);
+                let publication = publisher.publish_now();
+                let before = cache.1;
+                neighbour.heard(&mut cache, &digest(1, &publisher, publication)).unwrap();
+                // A second one changes its shape each time.
+                let mut other = Publisher::new(1 + round as u32 % 9, 16, 10, 0.0);
+                other.came(7);
+                let publication = other.publish_now();
+                neighbour.heard(&mut cache, &digest(2, &other, publication)).unwrap();
+                most = most.max(cache.1 - before);
+            }
+            assert!(most <= AT_ONCE && cache.1 <= AT_ONCE, "{most} {}", cache.1);
+            neighbour.forget(&mut cache, 2);
+            while !neighbour.is_settled() {
+                let before = cache.1;
+                neighbour.go_on(&mut cache, |_| unreachable!("there is a source"));
+                assert!(cache.1 - before <= 16);
+            }
+            let source = neighbour.source().unwrap();
+            let rounds = if is_old { 299 } else { 300 };
+            assert!((0..rounds).all(|round| source.holds(3 * round)));
+            assert_eq!(cache.2.len(), 50_000);
+            assert!(cache.2.iter().all(|(&block, &holds)| source.holds(block) == holds));
+        }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Not here: where the knowledge comes from ([`Source`]), and which neighbour it is.
 
+use super::pass::{EACH, Pass};
 use super::source::{Digest, News, Source, SourceCounts};
 use super::summary::Unusable;
 use crate::hashed::HashedCache;
@@ -14,6 +15,7 @@ pub(crate) struct Neighbour {
     /// `None`: the marks of the policy are all the knowledge.
     source: Option<Box<dyn Source>>,
     news: News,
+    pass: Pass,
     counts: NeighbourCounts,
 }
 
@@ -50,7 +52,7 @@ impl Neighbour {
         self.source = Some(source);
     }
 
-    /// Updates the marks of all resident blocks.
+    /// Updates the marks of all resident blocks, step by step.
     pub(crate) fn learn_all(&mut self, cache: &mut impl Marks) {
         self.news.all = true;
         self.learn(cache);
@@ -58,9 +60,36 @@ impl Neighbour {
 
     /// Updates the marks of the blocks with news.
     fn learn(&mut self, cache: &mut impl Marks) {
-        if let Some(source) = &self.source {
-            self.news.tell(source.as_ref(), cache);
+        let Some(source) = &self.source else { return };
+        if std::mem::take(&mut self.news.all) {
+            self.news.blocks.clear();
+            self.pass.begin(cache, |block| source.holds(block));
         }
+        for (block, holds) in self.news.blocks.drain(..) {
+            cache.mark(block, holds);
+        }
+    }
+
+    /// Without a source: updates the marks of all resident blocks by `holds`, step by step.
+    pub(crate) fn learn_all_by(&mut self, cache: &mut impl Marks, holds: impl Fn(u64) -> bool) {
+        match &self.source {
+            Some(_) => self.learn_all(cache),
+            None => self.pass.begin(cache, holds),
+        }
+    }
+
+    /// Notes a request: an update of all marks goes on. `holds` is used without a source.
+    #[inline]
+    pub(crate) fn go_on(&mut self, cache: &mut impl Marks, holds: impl Fn(u64) -> bool) {
+        let source = self.source.as_deref();
+        let known = |block| source.map_or_else(|| holds(block), |source| source.holds(block));
+        self.pass.go_on(EACH, cache, known);
+    }
+
+    /// Whether all marks are up to date.
+    #[cfg(test)]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.pass.is_over()
     }
 
     /// Notes a message of the neighbour, which can carry a publication. `content` returns all that
@@ -162,7 +191,7 @@ impl Neighbour {
         digest: &Digest,
     ) -> Result<(), Unusable> {
         let Some(source) = &mut self.source else { return Err(Unusable::Malformed) };
-        let result = source.heard(digest, &|| cache.blocks(), &mut self.news);
+        let result = source.heard(digest, &mut self.news);
         self.counts.summaries_unusable += u64::from(result.is_err());
         self.learn(cache);
         result

@@ -3,7 +3,8 @@
 
 use super::blocks::Blocks;
 use super::bloom::Shape;
-use super::heard::Heard;
+use super::heard::{Heard, Touched};
+use super::own_blocks::OwnBlocks;
 use super::source::{News, Source, SourceCounts};
 use super::summary::{Body, Publisher};
 use crate::policy::Awareness;
@@ -12,6 +13,9 @@ use crate::policy::Awareness;
 pub(crate) struct Simulated {
     publisher: Publisher,
     heard: Heard,
+    own: OwnBlocks,
+    /// That of the filter by which `own` is arranged.
+    shape: Shape,
     /// The content at the last publication, and the changes since: these tell a stale belief from
     /// one that was never true.
     held: Blocks,
@@ -23,9 +27,12 @@ impl Simulated {
     /// A neighbour of `capacity` blocks; block numbers are below `blocks`.
     pub(crate) fn new(awareness: &Awareness, capacity: u32, is_old: bool, blocks: u32) -> Self {
         let Awareness { filter_bits, hashes, publish, .. } = *awareness;
+        let shape = Shape::new(filter_bits, hashes, capacity, 0);
         Self {
             publisher: Publisher::new(filter_bits, hashes, capacity, publish),
-            heard: Heard::new(Shape::new(filter_bits, hashes, capacity, 0), is_old),
+            heard: Heard::new(shape, is_old),
+            own: OwnBlocks::new(shape),
+            shape,
             held: Blocks::below(blocks),
             since: Vec::new(),
             counts: SourceCounts::default(),
@@ -45,7 +52,7 @@ impl Source for Simulated {
     }
 
     fn own(&mut self, block: u64, came: bool) {
-        self.heard.own(block, came);
+        if came { self.own.insert(self.shape, block) } else { self.own.remove(self.shape, block) }
     }
 
     fn exchange(&mut self, content: &dyn Fn() -> Vec<u64>, news: &mut News) {
@@ -56,8 +63,16 @@ impl Source for Simulated {
         self.counts.publications += 1;
         self.counts.whole += u64::from(matches!(publication.body, Body::Whole(_)));
         self.counts.bytes += publication.bytes();
-        if self.heard.apply(&publication, news).is_err() {
-            self.publisher.ask_for_whole();
+        let touched = self.heard.apply(&publication);
+        let shape = self.heard.filter().shape();
+        if shape != self.shape {
+            self.shape = shape;
+            self.own.arrange(shape);
+        }
+        match touched {
+            Ok(Touched::All) => news.all = true,
+            Ok(Touched::At(positions)) => self.own.tell(&positions, self.heard.believed(), news),
+            Err(_) => self.publisher.ask_for_whole(),
         }
         for (block, came) in self.since.drain(..) {
             self.held.set(block, came);

@@ -2,7 +2,6 @@
 
 use super::bloom::Shape;
 use super::summary::{Publication, Unusable};
-use crate::marks::Marks;
 
 /// A publication of one of several neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,22 +21,6 @@ pub struct News {
     pub blocks: Vec<(u64, bool)>,
     /// Anything may have changed: ask about every resident block.
     pub all: bool,
-}
-
-impl News {
-    /// Passes the news to the policy of a cache, and clears them.
-    #[inline]
-    pub(super) fn tell(&mut self, source: &dyn Source, cache: &mut impl Marks) {
-        if std::mem::take(&mut self.all) {
-            self.blocks.clear();
-            for block in cache.blocks() {
-                cache.mark(block, source.holds(block));
-            }
-        }
-        for (block, holds) in self.blocks.drain(..) {
-            cache.mark(block, holds);
-        }
-    }
 }
 
 /// The cost of the knowledge, and how good it seemed.
@@ -102,17 +85,12 @@ pub trait Source: Send {
         let _ = (block, is_write, hit, news);
     }
 
-    /// Takes in a publication of a neighbour. `own` returns all blocks of this cache.
+    /// Takes in a publication of a neighbour.
     ///
     /// # Errors
     /// The publication is unusable, or this source takes none.
-    fn heard(
-        &mut self,
-        digest: &Digest,
-        own: &dyn Fn() -> Vec<u64>,
-        news: &mut News,
-    ) -> Result<(), Unusable> {
-        let _ = (digest, own, news);
+    fn heard(&mut self, digest: &Digest, news: &mut News) -> Result<(), Unusable> {
+        let _ = (digest, news);
         Err(Unusable::Malformed)
     }
 

@@ -100,6 +100,11 @@ impl Publisher {
         if self.filter.is_saturated() {
             self.make_anew(&content());
         }
+        self.publish_now()
+    }
+
+    /// Makes a publication of the filter as it is.
+    pub fn publish_now(&mut self) -> Publication {
         self.events = 0;
         self.sequence = self.sequence.wrapping_add(1);
         let changes = self.take_changes();
@@ -128,6 +133,17 @@ impl Publisher {
             }
         }
         coded
+    }
+
+    /// Whether the filter should be rebuilt: it may hold blocks that went.
+    pub fn is_saturated(&self) -> bool {
+        self.filter.is_saturated()
+    }
+
+    /// Begins to rebuild the filter, with other hash functions: it is empty now, and all blocks of
+    /// the cache must [come](Self::came) again before the next publication, which is a whole one.
+    pub fn begin_anew(&mut self) {
+        self.make_anew(&[]);
     }
 
     fn make_anew(&mut self, content: &[u64]) {
@@ -169,6 +185,8 @@ pub struct Follower {
     at: Option<(u8, u32)>,
     /// The bits that the last publication changed, if it was not a whole filter.
     changed: Vec<u32>,
+    /// Those of the publication before.
+    changed_before: Vec<u32>,
 }
 
 impl Follower {
@@ -179,7 +197,8 @@ impl Follower {
 
     /// For a cache that publishes filters of this shape; nothing is known yet.
     pub fn of_shape(shape: Shape) -> Self {
-        Self { filter: Filter::new(shape), at: None, changed: Vec::new() }
+        let (changed, changed_before) = (Vec::new(), Vec::new());
+        Self { filter: Filter::new(shape), at: None, changed, changed_before }
     }
 
     /// Applies a publication.
@@ -192,7 +211,7 @@ impl Follower {
             Body::Whole(bytes) => {
                 let shape = Shape { seed: u64::from(*epoch), ..self.filter.shape() };
                 self.filter = Filter::of_bytes(shape, bytes).ok_or(Unusable::Malformed)?;
-                self.changed.clear();
+                self.changed_before = std::mem::take(&mut self.changed);
             }
             Body::Changes(coded) => {
                 let follows = |(e, s): (u8, u32)| e == *epoch && s.wrapping_add(1) == *sequence;
@@ -200,7 +219,8 @@ impl Follower {
                     return Err(Unusable::Lost);
                 }
                 let positions = positions(coded, self.filter.shape().bits);
-                self.changed = positions.ok_or(Unusable::Malformed)?;
+                let positions = positions.ok_or(Unusable::Malformed)?;
+                self.changed_before = std::mem::replace(&mut self.changed, positions);
                 self.changed.iter().for_each(|&position| self.filter.flip(position));
             }
         }
@@ -216,6 +236,11 @@ impl Follower {
     /// The positions that the last publication changed; empty after a whole filter.
     pub fn changed(&self) -> &[u32] {
         &self.changed
+    }
+
+    /// The positions that the publication before the last one changed.
+    pub(super) fn changed_before(&self) -> &[u32] {
+        &self.changed_before
     }
 
     /// The neighbour's bits as far as known.

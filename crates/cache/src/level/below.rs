@@ -156,6 +156,7 @@ impl CacheBelow {
         if !cache.is_aware() {
             return;
         }
+        self.neighbour.go_on(cache, |_| false);
         let known =
             if self.neighbour.source().is_none() { self.asked.remove(&block) } else { None };
         let holds = known.or((!referred.hit).then_some(false));

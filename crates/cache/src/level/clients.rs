@@ -10,9 +10,9 @@
 //!
 //! Not here: what the level does with an evicted block (`eviction.rs`).
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-use super::{Deliveries, Estimator, Referred, Standing, WriteMode};
+use super::{Deliveries, Estimator, MAX_CLIENTS, Referred, Standing, WriteMode};
 use crate::content::{
     Blocks, Cautious, Digest, Digests, ExchangeOld, Neighbour, Source, Unusable, UpperList,
 };
@@ -26,6 +26,11 @@ const ESTIMATED_MIN: u32 = 1 << 16;
 /// Most bits of a client's filter for each block of the level, and the least limit in all.
 const FILTER_BITS_MAX: u32 = 64;
 const FILTER_BITS_MIN: u32 = 1 << 20;
+
+/// Most blocks of a client's cache that count for each block of the level, and most that all
+/// clients are remembered to hold.
+const ABOVE_MAX: u32 = 64;
+const HELD_MAX: u32 = 16;
 
 /// A client's request for one block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -195,6 +200,8 @@ impl Clients {
     /// Notes a request, which can carry a publication of the client.
     pub(super) fn exchange(&mut self, cache: &mut HashedCache) {
         if let Some(aware) = &mut self.aware {
+            let deliveries = self.deliveries.as_ref();
+            aware.neighbour.go_on(cache, |block| is_held(deliveries, block));
             aware.neighbour.exchange(cache, &Vec::new);
         }
     }
@@ -347,18 +354,25 @@ impl Clients {
         aware.neighbour.heard(cache, digest)
     }
 
-    /// Forgets a client that has gone for good, or whose number is given to another one.
-    pub(super) fn forget_client(&mut self, cache: &mut HashedCache, client: u8) {
-        if let Some(deliveries) = &mut self.deliveries {
-            deliveries.forget_client(client);
-        }
-        let Some(aware) = &mut self.aware else { return };
-        let is_told = aware.neighbour.forget(cache, client);
-        if let (false, Some(deliveries)) = (is_told, &self.deliveries) {
-            for (block, _) in cache.residents() {
-                cache.neighbour_holds(block, deliveries.holders(block) != 0);
+    /// Forgets clients that have gone, one bit for each: the part `part` of what was delivered to
+    /// them. With the last part their summaries go, and all marks are set anew. Returns the number
+    /// of all parts.
+    pub(super) fn forget_clients(
+        &mut self,
+        cache: &mut HashedCache,
+        clients: u64,
+        part: Range<usize>,
+    ) -> usize {
+        let forget = |deliveries: &mut Deliveries| deliveries.forget_clients(clients, part.clone());
+        let all = self.deliveries.as_mut().map_or(0, forget);
+        if let Some(aware) = self.aware.as_mut().filter(|_| part.end >= all) {
+            for client in (0..MAX_CLIENTS).filter(|client| clients & 1 << client != 0) {
+                aware.neighbour.forget(cache, client);
             }
+            let deliveries = self.deliveries.as_ref();
+            aware.neighbour.learn_all_by(cache, |block| is_held(deliveries, block));
         }
+        all
     }
 
     /// A range changes by other means than writes: forgets who holds its blocks.
@@ -401,9 +415,8 @@ impl Clients {
         if let Some(deliveries) = &mut self.deliveries {
             *deliveries = Deliveries::new(self.capacity, self.seed);
         }
-        for (block, _) in cache.residents() {
-            cache.neighbour_holds(block, false);
-        }
+        let deliveries = self.deliveries.as_ref();
+        aware.neighbour.learn_all_by(cache, |block| is_held(deliveries, block));
     }
 
     /// Continues with the blocks of a saved level. Nothing is known of the clients' content.
@@ -460,6 +473,11 @@ impl Clients {
     }
 }
 
+/// Whether a client is known to hold a block.
+fn is_held(deliveries: Option<&Deliveries>, block: u64) -> bool {
+    deliveries.is_some_and(|deliveries| deliveries.holders(block) != 0)
+}
+
 impl Emulation {
     fn new(capacity: u32, seed: u64) -> Self {
         Self {
@@ -475,6 +493,8 @@ impl Aware {
     /// victims by what this level holds.
     fn new_source(&self, capacity: u32, above: Option<u32>) -> Option<Box<dyn Source>> {
         let cautious = above.is_some();
+        // What clients say of their size is not to be trusted.
+        let above = above.map(|above| above.min(capacity.saturating_mul(ABOVE_MAX)));
         let period = self.awareness.period(above.unwrap_or(1));
         let source: Box<dyn Source> = match (self.awareness.knows, self.client_blocks) {
             (Knows::Bloom, _) => {
@@ -484,7 +504,10 @@ impl Aware {
             (Knows::Emulation, Some(blocks)) => {
                 Box::new(UpperList::new(blocks, WriteMode::Allocate))
             }
-            _ if cautious => Box::new(ExchangeOld::new(Blocks::any(), period as usize)),
+            _ if cautious => {
+                let held = Blocks::any(capacity.saturating_mul(HELD_MAX));
+                Box::new(ExchangeOld::new(held, period as usize))
+            }
             _ => return None,
         };
         Some(if cautious { Box::new(Cautious::new(source, period)) } else { source })

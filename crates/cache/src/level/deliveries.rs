@@ -17,7 +17,7 @@
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use foldhash::fast::FixedState;
 
@@ -415,17 +415,23 @@ impl Deliveries {
         }
     }
 
-    /// Forgets a client whose bit is given to another one.
+    /// Forgets a client, everywhere at once.
     pub fn forget_client(&mut self, client: u8) {
-        for set in 0..self.sets.len() {
+        self.forget_clients(bit(client), 0..usize::MAX);
+    }
+
+    /// Forgets clients, one bit for each, in a part of the sets. Returns the number of all sets.
+    pub fn forget_clients(&mut self, clients: u64, part: Range<usize>) -> usize {
+        let all = self.sets.len();
+        for set in part.start.min(all)..part.end.min(all) {
             for way in 0..WAYS {
-                let (one, holder) = (self.sets[set], self.sets[set].holder(way));
-                let may_be = holder == u64::from(client) || holder == SEVERAL;
-                if may_be && one.block(way).is_some() {
-                    self.set_holders(set, way, self.holders_at(set, way) & !bit(client));
+                let holders = self.holders_at(set, way);
+                if holders & clients != 0 && self.sets[set].block(way).is_some() {
+                    self.set_holders(set, way, holders & !clients);
                 }
             }
         }
+        all
     }
 
     /// Checks that each block is in its set, and only once, and that several holders are at least

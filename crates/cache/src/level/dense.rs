@@ -101,4 +101,13 @@ impl Marks for DenseLevel {
     fn blocks(&self) -> Vec<u64> {
         self.policy.residents().into_iter().map(u64::from).collect()
     }
+
+    /// One for all: a simulation waits for nobody.
+    fn handles(&self) -> u32 {
+        1
+    }
+
+    fn blocks_within(&self, _: std::ops::Range<u32>) -> Vec<u64> {
+        self.blocks()
+    }
 }

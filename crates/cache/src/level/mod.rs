@@ -29,7 +29,7 @@ mod queries;
 mod staging;
 mod supply;
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use crate::content::{Digest, Prober, Unusable};
@@ -390,15 +390,16 @@ impl Level {
         }
     }
 
-    /// Forgets a client that has gone for good, or whose number is given to another one.
-    pub fn forget_client(&mut self, client: u8) {
-        let Some(clients) = &mut self.clients else { return };
+    /// Forgets clients that have gone, one bit for each, so that their numbers can be given to
+    /// others: the part `part` of what is known of them, where the work is bounded by the length of
+    /// the part. Returns the number of all parts; call it until all are done.
+    pub fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
+        let Some(clients) = &mut self.clients else { return 0 };
         match &mut self.blocks {
-            Blocks::Policy(cache, _) => clients.forget_client(cache, client),
+            Blocks::Policy(cache, _) => clients.forget_clients(cache, gone, part),
             Blocks::Scheme(_) => {
-                if let Some(deliveries) = &mut clients.deliveries {
-                    deliveries.forget_client(client);
-                }
+                let deliveries = clients.deliveries.as_mut();
+                deliveries.map_or(0, |deliveries| deliveries.forget_clients(gone, part))
             }
         }
     }

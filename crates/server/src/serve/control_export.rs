@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use undercroft_hints::WANTS_CONTENTS;
 use undercroft_nbd::{
-    Command, Context, Export, ExportInfo, Extent, Flags, Peer, Refusal, Request, Session,
+    Command, Context, Export, ExportInfo, Extent, Failure, Flags, Peer, Refusal, Request, Session,
 };
 
 use super::hint_session::{COOP, Status, WINDOW, WindowLayout};
@@ -79,8 +79,10 @@ impl Session for ControlSession {
         }
         let from = request.offset;
         if let Some((heard, reply)) = self.0.request(request, from) {
-            self.0.hear(heard);
-            reply.done();
+            match self.0.hear(heard) {
+                Ok(()) => reply.done(),
+                Err(no_room) => reply.fail(Failure::NoMemory, no_room.to_string()),
+            }
         }
     }
 

@@ -230,7 +230,7 @@ impl Session for HintSession {
     fn end_of_batch(&mut self) {
         self.inner.serve_after(&mut self.batch);
         if let Some((heard, _)) = self.riding.take_if(|(_, has_come)| *has_come) {
-            self.window.hear(heard);
+            self.hear(heard);
         }
         if let Some(reply) = self.unanswered.take() {
             reply.done();
@@ -286,7 +286,7 @@ impl HintSession {
             // that message.
             self.end_of_batch();
             if let Some((heard, _)) = self.riding.take() {
-                self.window.hear(heard);
+                self.hear(heard);
             }
         }
         self.unanswered = Some(reply);
@@ -297,11 +297,21 @@ impl HintSession {
             _ => false,
         };
         if !(self.reads_first && heard.hints.iter().any(rides)) {
-            return self.window.hear(heard);
+            return self.hear(heard);
         }
         let (riding, others) = heard.hints.into_iter().partition(rides);
         self.riding = Some((Heard { hints: riding, bytes: 0, ..heard }, false));
-        self.window.hear(Heard { hints: others, ..heard });
+        self.hear(Heard { hints: others, ..heard });
+    }
+
+    /// Executes a message, or a part of one. If that fails, so does the message that is not
+    /// answered yet.
+    fn hear(&mut self, heard: Heard) {
+        if let Err(no_room) = self.window.hear(heard) {
+            if let Some(reply) = self.unanswered.take() {
+                reply.fail(Failure::NoMemory, no_room.to_string());
+            }
+        }
     }
 
     /// A request behind the window; the volume's kind determines what is there.
@@ -386,5 +396,7 @@ pub async fn status_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<Strin
     Ok(text.trim_end().to_owned())
 }
 
+#[cfg(test)]
+mod floods;
 #[cfg(test)]
 mod tests;

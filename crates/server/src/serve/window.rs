@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use undercroft_cache::content::Digest;
-use undercroft_hints::{self as hint, Abilities, Assembly, Hint};
+use undercroft_hints::{self as hint, Abilities, Assembly, Follow, Hint};
 use undercroft_nbd::{Command, Context, Failure, Refusal, Reply, Request};
 
 use super::hint_session::{Status, WINDOW, agreed};
@@ -14,7 +14,8 @@ use crate::clock;
 use crate::counters::CooperationStats;
 use crate::volume::Volume;
 use crate::volume::clients::{Caller, Member, Teller};
-use crate::volume::feed::Follower;
+use crate::volume::feed::{Follower, NoRoom};
+use crate::volume::hint_batch::BLOCKS_MAX;
 use crate::volume::hint_dispatch::Heard;
 
 /// Most bits of a client's filter for each block of the cache, and the least limit for the whole
@@ -42,8 +43,8 @@ pub(super) struct Window {
 /// Bytes of text or of a filter that cost as much as one block examined.
 const BYTES_FOR_ONE: u64 = 256;
 
-/// Resident blocks in a list that cost as much as one block examined.
-const LISTED_FOR_ONE: u32 = 16;
+/// Most incomplete filters that all windows of a volume have together, of the largest size.
+const FILTERS_MAX: usize = 16;
 
 impl Window {
     /// Opens a window. With `speaks`, the peer counts as telling evictions, whatever was granted.
@@ -126,42 +127,87 @@ impl Window {
         self.member.as_ref().map(|member| member.caller()).unwrap_or_default()
     }
 
-    pub(super) fn hear(&self, heard: Heard) {
+    /// Executes a message.
+    ///
+    /// # Errors
+    /// The client cannot follow; the rest of the message was executed.
+    pub(super) fn hear(&self, heard: Heard) -> Result<(), NoRoom> {
         self.owes(heard.cost());
-        for hint in &heard.hints {
+        let (mut answer, mut ignored, mut published) = (Ok(()), 0, 0);
+        let last_follow = heard.hints.iter().rposition(|hint| matches!(hint, Hint::Follow(_)));
+        for (place, hint) in heard.hints.iter().enumerate() {
             match hint {
                 Hint::ClientStat(stat) => {
                     if let Some(member) = &self.member {
                         member.set_stat(**stat);
                     }
                 }
-                Hint::Follow(follow) if self.granted.follow => {
-                    // All resident blocks may have to be listed.
-                    self.owes(u64::from(self.volume.now().cache_blocks / LISTED_FOR_ONE));
-                    let mut follower = lock(&self.follower);
-                    // The old follower must end first.
-                    *follower = None;
-                    *follower = Follower::new(&self.volume, *follow);
+                // Of several only the last counts.
+                Hint::Follow(follow) if self.granted.follow && Some(place) == last_follow => {
+                    answer = self.follow(*follow);
                 }
+                Hint::Follow(_) if self.granted.follow => ignored += 1,
                 Hint::Digest { .. } | Hint::Changes { .. } if self.granted.digest => {
-                    let most = self.volume.now().cache_blocks.saturating_mul(FILTER_BITS);
-                    let digest = lock(&self.assembly).take(hint, most.max(FILTER_BITS_MIN));
+                    let digest = self.assemble(hint, &mut ignored);
                     if let (Some(digest), Some(member)) = (digest, &self.member) {
+                        let cost = self.volume.cost_of_digest(&digest);
+                        if published > 0 && published + cost > BLOCKS_MAX {
+                            ignored += 1;
+                            continue;
+                        }
+                        published += cost;
                         self.volume.hear_digest(&Digest { from: member.caller().client, ..digest });
                     }
                 }
                 _ => {}
             }
         }
+        self.owes(published);
+        if ignored > 0 {
+            let count = CooperationStats { ignored_hints: ignored, ..Default::default() };
+            self.volume.count_cooperation(&count);
+        }
         if let Some(member) = &self.member {
             self.volume.hear(member.caller(), heard);
         }
+        answer
+    }
+
+    /// Follows what the cache holds, in another way than before.
+    fn follow(&self, follow: Follow) -> Result<(), NoRoom> {
+        let mut follower = lock(&self.follower);
+        // The old follower must end first.
+        *follower = None;
+        let (next, work) = Follower::new(&self.volume, follow)?;
+        // What a content-aware policy knew of its clients may begin anew.
+        self.owes(work + u64::from(self.volume.now().cache_blocks) / 64);
+        *follower = next;
+        Ok(())
+    }
+
+    /// Takes a record of a filter. Returns the publication that it completes, if it does. What all
+    /// windows of a volume have of incomplete filters is bounded; beyond that they are dropped.
+    fn assemble(&self, hint: &Hint, ignored: &mut u64) -> Option<Digest> {
+        let most = self.volume.now().cache_blocks.saturating_mul(FILTER_BITS).max(FILTER_BITS_MIN);
+        let mut assembly = lock(&self.assembly);
+        let before = assembly.bytes();
+        let digest = assembly.take(hint, most);
+        let all = &self.volume.assembling;
+        all.fetch_add(assembly.bytes(), Ordering::Relaxed);
+        let all_now = all.fetch_sub(before, Ordering::Relaxed) - before;
+        if all_now > most as usize / 8 * FILTERS_MAX {
+            all.fetch_sub(assembly.bytes(), Ordering::Relaxed);
+            *assembly = Assembly::default();
+            *ignored += 1;
+        }
+        digest
     }
 
     /// Tells the client what the cache holds now.
     pub(super) fn news(&self, length: u64, one_chunk: bool, reply: Reply) {
         let told = lock(&self.follower).as_mut().map(|follower| follower.tell(length as usize));
-        let mut told = told.unwrap_or_default();
+        let (mut told, work) = told.unwrap_or_default();
+        self.owes(work);
         if one_chunk {
             let mut all = BytesMut::from(told);
             all.resize(length as usize, 0);
@@ -176,6 +222,12 @@ impl Window {
             let bytes = u64::from(self.volume.config().block_bytes);
             follower.asks(offset / bytes..offset.saturating_add(length).div_ceil(bytes));
         }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.volume.assembling.fetch_sub(lock(&self.assembly).bytes(), Ordering::Relaxed);
     }
 }
 

@@ -18,7 +18,7 @@
 //! WRITE never comes is not counted as placed.
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
@@ -126,9 +126,20 @@ impl Awaited {
         }
     }
 
-    /// Forgets what a client handed over.
-    pub(crate) fn forget_client(&mut self, client: u8) {
-        self.blocks.retain(|_, expected| expected.sender.client != client);
+    /// Forgets what clients handed over, one bit for each: of the records in a part of the order,
+    /// from the latest on. Returns the number of all.
+    pub(crate) fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
+        let Self { blocks, order, .. } = self;
+        for (block, number) in order.iter().rev().skip(part.start).take(part.len()) {
+            let is_gone = blocks.get(block).is_some_and(|its| {
+                its.number == *number
+                    && gone.checked_shr(its.sender.client.into()).unwrap_or(0) & 1 != 0
+            });
+            if is_gone {
+                blocks.remove(block);
+            }
+        }
+        order.len()
     }
 
     /// Checks that every record has its place in the order, and that there are not too many.
@@ -300,7 +311,7 @@ mod tests {
         awaited.forget_within(&(1..=2));
         awaited.forget_within(&(6..=u64::MAX));
         assert_eq!(blocks(&awaited), [0, 3, 4, 5]);
-        awaited.forget_client(1);
+        awaited.forget_clients(1 << 1, 0..100);
         assert_eq!(blocks(&awaited), [0, 4]);
         assert!(awaited.remember(9, 7, sender(1, 9)).is_empty());
         assert_eq!(awaited.len(), 3);

@@ -7,12 +7,12 @@
 //! the volume's content (`digests.rs`). The last three happen only while the block has no
 //! operation.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use undercroft_cache::placement::{ReloadQueue, WayDown};
-use undercroft_cache::{Asker, ClientEviction, Down, Sender};
+use undercroft_cache::{Asker, ClientEviction, Down, MAX_CLIENTS, Sender};
 use undercroft_frames::FrameMut;
 use undercroft_nbd::Pieces;
 
@@ -261,13 +261,16 @@ impl Shard {
         self.level_range();
     }
 
-    /// The number of this client will be given to another client.
-    pub(crate) fn forget_client(&mut self, client: u8) {
-        self.cache.forget_client(client);
-        if let Some(coop) = self.coop.as_deref_mut() {
-            coop.awaited.forget_client(client);
+    /// The numbers of these clients, one bit for each, will be given to others: forgets the part
+    /// `part` of what is known of them. Returns the number of all parts.
+    pub(crate) fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
+        if part.start == 0 {
+            let numbers = 0..MAX_CLIENTS;
+            numbers.filter(|number| gone & 1 << number != 0).for_each(|it| self.forget_upper(it));
         }
-        self.forget_upper(client);
+        let coop = self.coop.as_deref_mut();
+        let awaited = coop.map_or(0, |coop| coop.awaited.forget_clients(gone, part.clone()));
+        self.cache.forget_clients(gone, part).max(awaited)
     }
 
     /// Starts the next useful reload. Returns the block and the memory for it.

@@ -267,7 +267,7 @@ impl Shard {
     /// Gives a newly resident block an empty slot.
     pub(crate) fn enter(&mut self, block: u64, frame: u32) {
         if let Some(changes) = &mut self.changes {
-            changes.note(block, true);
+            changes.note(block, frame, true);
         }
         let record = if self.active.is_empty() { None } else { self.active.get_mut(&block) };
         let active = record.is_some();
@@ -288,8 +288,8 @@ impl Shard {
 
     /// Removes a block without content from the cache.
     pub(crate) fn discard(&mut self, block: u64) {
-        if let (true, Some(changes)) = (self.cache.frame(block).is_some(), &mut self.changes) {
-            changes.note(block, false);
+        if let (Some(frame), Some(changes)) = (self.cache.frame(block), &mut self.changes) {
+            changes.note(block, frame, false);
         }
         self.cache.discard(block);
     }
@@ -297,7 +297,7 @@ impl Shard {
     /// A block lost its slot. Dirty content is kept until the store has it.
     pub(crate) fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
         if let Some(changes) = &mut self.changes {
-            changes.note(block, false);
+            changes.note(block, frame, false);
         }
         let slot = std::mem::take(&mut self.slots[frame as usize]);
         let digest = self.take_digest_of_slot(frame);

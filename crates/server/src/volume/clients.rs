@@ -14,6 +14,11 @@ use serde::Serialize;
 use undercroft_cache::MAX_CLIENTS;
 use undercroft_hints::{ClientId, ClientStat, Tracking};
 
+/// Number of used numbers from which on those of clients that have left are made free, and how many
+/// of these it takes.
+const SCARCE: u32 = 32;
+const WORTHWHILE: u32 = 8;
+
 /// The client that makes a request, for volumes whose placement distinguishes clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
@@ -33,8 +38,10 @@ pub(crate) struct Clients {
 #[derive(Default)]
 struct Table {
     members: HashMap<Option<u128>, Weak<Member>>,
-    /// Numbers ever used: their content may still be recorded.
+    /// Numbers that were used: the content of their clients may still be recorded.
     used: u64,
+    /// Those of them that are being forgotten, since their clients have left.
+    forgetting: u64,
 }
 
 /// A client with at least one connection.
@@ -102,28 +109,19 @@ impl From<Tracking> for Tracked {
 }
 
 impl Clients {
-    /// Adds a connection of a client. `forget` is called if the client gets the number of a client
-    /// that has left.
+    /// Adds a connection of a client. A client gets a number that was never used, or whose last
+    /// client is forgotten; if there is none, it is not distinguished from others.
     ///
     /// # Errors
     /// The client is connected with another key.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        id: Option<ClientId>,
-        forget: impl FnOnce(u8),
-    ) -> Result<Arc<Member>, WrongKey> {
+    pub(crate) fn join(self: &Arc<Self>, id: Option<ClientId>) -> Result<Arc<Member>, WrongKey> {
         let mut table = self.table();
         let (name, key) = (id.map(|id| id.number), id.and_then(|id| id.key));
         if let Some(member) = table.members.get(&name).and_then(Weak::upgrade) {
             return if member.key == key { Ok(member) } else { Err(WrongKey) };
         }
-        let connected = self.connected.load(Ordering::SeqCst);
-        let fresh = (!table.used).trailing_zeros() as u8;
-        let number = if fresh < MAX_CLIENTS { fresh } else { (!connected).trailing_zeros() as u8 };
+        let number = (!table.used).trailing_zeros() as u8;
         if number < MAX_CLIENTS {
-            if table.used & 1 << number != 0 {
-                forget(number);
-            }
             table.used |= 1 << number;
             self.connected.fetch_or(1 << number, Ordering::SeqCst);
         }
@@ -138,6 +136,28 @@ impl Clients {
         table.members.retain(|_, member| member.strong_count() > 0);
         table.members.insert(name, Arc::downgrade(&member));
         Ok(member)
+    }
+
+    /// If numbers become scarce: the clients that have left and are now to be forgotten, one bit
+    /// for each; 0 if there are too few, or others are being forgotten. Call
+    /// [`forgotten`](Self::forgotten) when that is done.
+    pub(crate) fn begin_to_forget(&self) -> u64 {
+        let mut table = self.table();
+        let gone = table.used & !self.connected.load(Ordering::SeqCst);
+        let is_scarce = table.used.count_ones() >= SCARCE && gone.count_ones() >= WORTHWHILE;
+        let is_full = table.used == u64::MAX;
+        if table.forgetting != 0 || !(is_scarce || is_full) {
+            return 0;
+        }
+        table.forgetting = gone;
+        gone
+    }
+
+    /// Nothing is recorded of these clients any more: their numbers can be given to others.
+    pub(crate) fn forgotten(&self, gone: u64) {
+        let mut table = self.table();
+        table.used &= !gone;
+        table.forgetting &= !gone;
     }
 
     /// One bit for each connected client.
@@ -227,7 +247,7 @@ mod tests {
     #[test]
     fn the_first_connection_of_an_id_binds_its_key() {
         let clients = Arc::new(Clients::default());
-        let join = |id| clients.join(id, |_| ());
+        let join = |id| clients.join(id);
         let first = join(id(7, 70)).unwrap();
         assert_eq!(join(id(7, 70)).unwrap().number, first.number);
         assert_eq!(join(id(7, 71)).err(), Some(WrongKey));
@@ -243,10 +263,31 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_clients_that_left_are_given_out_when_these_are_forgotten() {
+        let clients = Arc::new(Clients::default());
+        let stays = clients.join(id(1000, None)).unwrap();
+        for number in 0..SCARCE - 1 {
+            assert_eq!(clients.begin_to_forget(), 0);
+            drop(clients.join(id(number.into(), None)).unwrap());
+        }
+        let gone = clients.begin_to_forget();
+        assert_eq!((gone.count_ones(), gone & 1 << stays.number), (SCARCE - 1, 0));
+        assert_eq!(clients.begin_to_forget(), 0, "one after the other");
+        // Meanwhile the others are given out, and then none.
+        let others: Vec<_> = (100..132).map(|number| clients.join(id(number, None))).collect();
+        let numbers = others.iter().map(|member| member.as_ref().unwrap().number);
+        assert!(numbers.eq(SCARCE as u8..MAX_CLIENTS));
+        let late = clients.join(id(200, None)).unwrap();
+        assert_eq!(late.number, MAX_CLIENTS);
+        clients.forgotten(gone);
+        assert_eq!(clients.join(id(300, None)).unwrap().number, 1);
+    }
+
+    #[test]
     fn ids_and_keys_are_not_shown() {
         let clients = Arc::new(Clients::default());
-        let _first = clients.join(id(0xabc_def0, 0xfed_cba0), |_| ()).unwrap();
-        let _nameless = clients.join(None, |_| ()).unwrap();
+        let _first = clients.join(id(0xabc_def0, 0xfed_cba0)).unwrap();
+        let _nameless = clients.join(None).unwrap();
         let shown = serde_json::to_string(&clients.told()).unwrap();
         assert!(shown.contains("\"client\":\"0\"") && shown.contains("without id"), "{shown}");
         assert!(!shown.contains("abcdef0") && !shown.contains("fedcba0"), "{shown}");

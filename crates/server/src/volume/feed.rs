@@ -5,31 +5,48 @@
 //! bytes), and only while somebody follows. All other work is done when a follower asks: the lists
 //! are gathered, hashed into the summary if there is one, and the answer is made from them. All of
 //! these are bounded. A follower that asks too rarely must begin anew.
+//!
+//! A summary of a large cache is made in steps, with each question and for all followers together:
+//! nobody waits for it, and whoever asks pays for his step. A shard's lock is held while a few
+//! blocks are listed, and never while they are hashed. `summary.rs` does that.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use undercroft_cache::WriteMode;
-use undercroft_cache::content::{Publication, Publisher};
-use undercroft_hints::{BlockRun, EvictFlags, Follow, Following, Hint, publication_hints, put_end};
+use undercroft_cache::{Frame, WriteMode};
+use undercroft_hints::{BlockRun, EvictFlags, Follow, Following, Hint, put_end};
 
 use crate::counters::AwareStats;
 use crate::volume::Volume;
 
-/// Most changes that a shard records between two questions, and that are kept for slow followers.
+mod summary;
+
+use self::summary::Summary;
+
+/// Most changes that the shards record together between two questions, and that are kept for slow
+/// followers.
 const CHANGES_MAX: usize = 1 << 16;
 
-/// Publications kept for slow followers.
-const PUBLICATIONS_MAX: usize = 64;
+/// Fewest changes that one shard may record.
+const CHANGES_OF_SHARD: usize = 1 << 10;
 
 /// Most followers of a volume at a time, because unsent records may be kept for each. Further ones
-/// are told nothing.
+/// are refused.
 const FOLLOWERS_MAX: usize = 64;
+
+/// Most bytes of summaries that are kept for followers which have not read them, beside the first
+/// summary. Who finds no room is told later.
+const UNREAD_MAX: usize = 64 << 20;
 
 /// Most requested blocks that are recorded for a follower between two questions, to check whether
 /// they stayed.
 const ASKED_MAX: usize = 4096;
+
+/// Listed blocks, hashed positions and bytes copied that cost as much as one block examined.
+const LISTED_FOR_ONE: u64 = 16;
+const HASHED_FOR_ONE: u64 = 64;
+const BYTES_FOR_ONE: u64 = 4096;
 
 /// Bytes of the record heads around lists of blocks, and of the end record.
 const HEADS: usize = 48;
@@ -37,22 +54,55 @@ const HEADS: usize = 48;
 /// The blocks that entered and left a shard since the last question.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// Block number shifted left by one; the lowest bit is set if the block entered.
-    log: Vec<u64>,
+    log: Vec<Change>,
+    most: usize,
     is_lost: bool,
+    /// While there is a summary: a bit for each slot whose block is in it, or will be when the log
+    /// is taken.
+    summarized: Option<Vec<u64>>,
 }
 
+/// A block that entered or left: its number shifted left by two; the lowest bit is set if it
+/// entered, the next one if it left and was in the summary.
+type Change = u64;
+
 impl Changes {
-    /// Records that a block entered or left.
+    /// Records that a block entered a slot or left it.
     #[inline]
-    pub(crate) fn note(&mut self, block: u64, came: bool) {
-        if self.log.len() == CHANGES_MAX {
+    pub(crate) fn note(&mut self, block: u64, slot: Frame, came: bool) {
+        if self.log.len() == self.most {
             self.is_lost = true;
             self.log.clear();
         }
-        self.log.push(block << 1 | u64::from(came));
+        let was_in = self.set_summarized(slot, came);
+        self.log.push(block << 2 | u64::from(was_in) << 1 | u64::from(came));
+    }
+
+    /// Notes that changes are missing.
+    pub(crate) fn lose(&mut self) {
+        self.is_lost = true;
+    }
+
+    /// Notes whether the block in a slot is in the summary. Returns whether it was before.
+    fn set_summarized(&mut self, slot: Frame, is_in: bool) -> bool {
+        let Some(bits) = &mut self.summarized else { return false };
+        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+        if word >= bits.len() {
+            bits.resize(word + 1, 0);
+        }
+        let was_in = bits[word] & bit != 0;
+        bits[word] = if is_in { bits[word] | bit } else { bits[word] & !bit };
+        was_in
     }
 }
+
+/// Why a client cannot follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{FOLLOWERS_MAX} clients follow what this cache holds, and there is room for no more: follow \
+     when one has left"
+)]
+pub(crate) struct NoRoom;
 
 /// State shared by all followers of a volume.
 #[derive(Debug, Default)]
@@ -65,17 +115,13 @@ pub(crate) struct Feed {
     events: VecDeque<u64>,
     first: u64,
     /// Buffer that gathering exchanges with the shards' lists.
-    spare: Vec<u64>,
-    digest: Option<DigestFeed>,
+    spare: Vec<Change>,
+    summary: Option<Summary>,
+    /// Bytes of summaries that followers have not read.
+    unread: usize,
+    /// Work since it was charged last, in blocks examined.
+    work: u64,
     stats: AwareStats,
-}
-
-#[derive(Debug)]
-struct DigestFeed {
-    publisher: Publisher,
-    users: usize,
-    follow: Follow,
-    sent: VecDeque<Publication>,
 }
 
 /// A client that follows the cache's content; dropping it ends that.
@@ -87,8 +133,9 @@ pub(crate) struct Follower {
     cursor: u64,
     /// Sequence number of the last publication told.
     sequence: Option<u32>,
-    /// Records that did not fit into the last answer.
+    /// Records that did not fit into the last answer, and their bytes.
     pending: VecDeque<Hint>,
+    unread: usize,
     /// Blocks that the client has requested since the last answer.
     asked: Vec<u64>,
 }
@@ -118,7 +165,8 @@ impl Volume {
             if most.is_none() {
                 shard.changes = None;
             } else if shard.changes.is_none() {
-                shard.changes = Some(Changes::default());
+                let most = (CHANGES_MAX / self.shards.len()).max(CHANGES_OF_SHARD);
+                shard.changes = Some(Changes { most, ..Changes::default() });
             }
             shard.cache.followed_by(most.map(part));
         }
@@ -150,35 +198,9 @@ impl Volume {
         feed.generation += 1;
         feed.first += feed.events.len() as u64;
         feed.events.clear();
-        if let Some(digest) = feed.digest.take() {
-            let publisher = self.summarize(feed, &digest.follow);
-            feed.digest = Some(DigestFeed { publisher, sent: VecDeque::new(), ..digest });
+        if let Some(before) = feed.summary.take() {
+            self.begin_summary(feed, before.follow(), before.users());
         }
-    }
-
-    /// A summary of what is resident now; it includes the changes recorded so far.
-    fn summarize(&self, feed: &mut Feed, follow: &Follow) -> Publisher {
-        let mut publisher = publisher(follow, self);
-        let mut any = false;
-        for index in 0..self.shards.len() {
-            let mut shard = self.lock(index);
-            if let Some(changes) = &mut shard.changes {
-                feed.take(&std::mem::take(&mut changes.log));
-            }
-            for (block, _) in shard.cache.residents() {
-                publisher.came(block);
-                any = true;
-            }
-        }
-        if any {
-            publisher.ask_for_whole();
-        }
-        publisher
-    }
-
-    fn residents(&self) -> Vec<u64> {
-        let of = |index| self.lock(index).cache.residents();
-        (0..self.shards.len()).flat_map(of).map(|(block, _)| block).collect()
     }
 
     fn is_resident(&self, block: u64) -> bool {
@@ -187,17 +209,12 @@ impl Volume {
 }
 
 impl Feed {
-    fn take(&mut self, log: &[u64]) {
-        if let Some(digest) = &mut self.digest {
-            for change in log {
-                if change & 1 != 0 {
-                    digest.publisher.came(change >> 1);
-                } else {
-                    digest.publisher.went(change >> 1);
-                }
-            }
+    fn take(&mut self, log: &[Change]) {
+        if let Some(summary) = &mut self.summary {
+            self.work += summary.take(log);
         }
-        self.events.extend(log);
+        self.events.extend(log.iter().map(|change| change >> 2 << 1 | change & 1));
+        self.work += log.len() as u64 / LISTED_FOR_ONE;
         let too_many = self.events.len().saturating_sub(CHANGES_MAX);
         self.events.drain(..too_many);
         self.first += too_many as u64;
@@ -208,47 +225,43 @@ impl Feed {
     }
 }
 
-fn publisher(follow: &Follow, volume: &Volume) -> Publisher {
-    let (bits, hashes) = (follow.filter_bits.clamp(1, 64), follow.hashes.clamp(1, 16));
-    let share = f64::from(follow.publish_ppm) / 1e6;
-    let capacity = volume.now().cache_blocks;
-    Publisher::new(bits.into(), hashes.into(), capacity, share.clamp(0.0, 1.0))
-}
-
 impl Follower {
-    /// Starts to follow. Returns `None` if the client wants to be told nothing, or cannot follow.
-    pub(crate) fn new(volume: &Arc<Volume>, follow: Follow) -> Option<Self> {
+    /// Starts to follow; returns the work too, in blocks examined. `None` if the client wants to be
+    /// told nothing.
+    ///
+    /// # Errors
+    /// There are as many followers as are allowed.
+    pub(crate) fn new(volume: &Arc<Volume>, follow: Follow) -> Result<(Option<Self>, u64), NoRoom> {
         if follow.what == Following::Nothing || volume.config().cache_blocks == 0 {
-            return None;
+            return Ok((None, 0));
         }
         let mut feed = volume.feed();
         if feed.followers.len() >= FOLLOWERS_MAX {
-            return None;
+            return Err(NoRoom);
         }
         feed.followers.push(follow.capacity_blocks);
         volume.followers_changed(&mut feed);
         volume.gather(&mut feed);
         if follow.what == Following::Digest {
-            match &mut feed.digest {
+            match &mut feed.summary {
                 // All share one summary. The first follower chose its shape, and each publication
                 // gives it.
-                Some(digest) => digest.users += 1,
-                None => {
-                    let publisher = volume.summarize(&mut feed, &follow);
-                    let sent = VecDeque::new();
-                    feed.digest = Some(DigestFeed { publisher, users: 1, follow, sent });
-                }
+                Some(summary) => summary.join(),
+                None => volume.begin_summary(&mut feed, follow, 1),
             }
         }
-        Some(Self {
+        let work = std::mem::take(&mut feed.work);
+        let follower = Self {
             volume: Arc::clone(volume),
             follow,
             generation: feed.generation,
             cursor: feed.end(),
             sequence: None,
             pending: VecDeque::new(),
+            unread: 0,
             asked: Vec::new(),
-        })
+        };
+        Ok((Some(follower), work))
     }
 
     /// The client reads or writes these blocks, and assumes that they are cached here afterwards.
@@ -259,8 +272,9 @@ impl Follower {
         }
     }
 
-    /// What the client has not been told yet, in at most `bytes` bytes.
-    pub(crate) fn tell(&mut self, bytes: usize) -> Bytes {
+    /// What the client has not been told yet, in at most `bytes` bytes; and the work, in blocks
+    /// examined.
+    pub(crate) fn tell(&mut self, bytes: usize) -> (Bytes, u64) {
         let volume = Arc::clone(&self.volume);
         let mut feed = volume.feed();
         volume.gather(&mut feed);
@@ -273,7 +287,8 @@ impl Follower {
                 more = if left > 0 { HEADS + 8 * left } else { 0 };
             }
             Following::Digest => {
-                self.publications(&volume, &mut feed);
+                volume.go_on_with_summary(&mut feed);
+                more = self.publications(&volume, &mut feed);
                 while let Some(next) = self.pending.front() {
                     // Head, numbers and padding take less than 32 bytes.
                     let room = 32 + next.data_bytes();
@@ -282,17 +297,21 @@ impl Follower {
                         break;
                     }
                     next.put(&mut out);
+                    let bytes = next.data_bytes();
                     self.pending.pop_front();
+                    self.unread -= bytes;
+                    feed.unread -= bytes;
                 }
             }
             _ => {}
         }
         feed.stats.news += 1;
         feed.stats.news_bytes += out.len() as u64;
+        feed.work += out.len() as u64 / BYTES_FOR_ONE;
         if bytes >= out.len() + 8 && (more > 0 || !out.is_empty()) {
             put_end(&mut out, more as u32);
         }
-        out.freeze()
+        (out.freeze(), std::mem::take(&mut feed.work))
     }
 
     /// The changes of at most `most` blocks, as they are now, and the number of changes left.
@@ -305,6 +324,7 @@ impl Follower {
         let from = (self.cursor - feed.first) as usize;
         let mut changed: Vec<u64> = feed.events.range(from..).take(most).copied().collect();
         self.cursor += changed.len() as u64;
+        feed.work += (changed.len() as u64 + 4 * self.asked.len() as u64) / LISTED_FOR_ONE;
         // A stable sort: the last change of a block counts.
         changed.sort_by_key(|change| change >> 1);
         self.asked.sort_unstable();
@@ -338,37 +358,42 @@ impl Follower {
         (hints, (feed.end() - self.cursor) as usize)
     }
 
-    /// Queues the publications that the client has not been told.
-    fn publications(&mut self, volume: &Volume, feed: &mut Feed) {
+    /// Queues the publications that the client has not been told. Returns the bytes that the next
+    /// question needs, if there is more to tell that is not queued.
+    fn publications(&mut self, volume: &Volume, feed: &mut Feed) -> usize {
         if self.generation != feed.generation {
             (self.generation, self.sequence) = (feed.generation, None);
-            self.pending.clear();
+            self.forget_unread(feed);
         }
-        let Some(digest) = &mut feed.digest else { return };
-        if digest.publisher.is_due() {
-            let publication = digest.publisher.publish(|| volume.residents());
-            feed.stats.published += 1;
-            digest.sent.push_back(publication);
-            if digest.sent.len() > PUBLICATIONS_MAX {
-                digest.sent.pop_front();
-            }
+        let Some(summary) = &mut feed.summary else { return 0 };
+        if summary.is_worn() {
+            volume.renew_summary(feed);
+            return HEADS;
         }
+        if summary.is_being_made() {
+            return HEADS;
+        }
+        let (published, work) = summary.publish();
+        feed.stats.published += u64::from(published);
+        feed.work += work;
         if !self.pending.is_empty() {
-            return;
+            return 0;
         }
-        let Some(last) = digest.sent.back() else { return };
-        let (last, shape) = (last.sequence, digest.publisher.published().shape());
-        let next = self.sequence.map(|known| known.wrapping_add(1));
-        let from = digest.sent.iter().position(|one| Some(one.sequence) == next);
-        match from {
-            _ if self.sequence == Some(last) => return,
-            Some(from) => {
-                let missed = digest.sent.iter().skip(from);
-                self.pending.extend(missed.flat_map(|one| publication_hints(shape, one)));
-            }
-            None => self.pending.extend(publication_hints(shape, &digest.publisher.whole())),
+        let (hints, last) = summary.since(self.sequence);
+        let bytes: usize = hints.iter().map(Hint::data_bytes).sum();
+        if bytes > 0 && feed.unread > 0 && feed.unread + bytes > UNREAD_MAX {
+            return 0;
         }
-        self.sequence = Some(last);
+        feed.unread += bytes;
+        feed.work += bytes as u64 / BYTES_FOR_ONE;
+        self.unread += bytes;
+        (self.pending, self.sequence) = (hints.into(), last);
+        0
+    }
+
+    fn forget_unread(&mut self, feed: &mut Feed) {
+        feed.unread -= std::mem::take(&mut self.unread);
+        self.pending.clear();
     }
 }
 
@@ -379,13 +404,12 @@ impl Drop for Follower {
         if let Some(at) = feed.followers.iter().position(|&blocks| blocks == own) {
             feed.followers.swap_remove(at);
         }
-        if self.follow.what == Following::Digest {
-            if let Some(digest) = &mut feed.digest {
-                digest.users -= 1;
-                if digest.users == 0 {
-                    feed.digest = None;
-                }
-            }
+        feed.unread -= self.unread;
+        if self.follow.what == Following::Digest
+            && feed.summary.as_mut().is_some_and(Summary::leave)
+        {
+            feed.summary = None;
+            self.volume.end_summary();
         }
         self.volume.followers_changed(&mut feed);
     }
@@ -397,3 +421,6 @@ fn runs(blocks: Vec<u64>) -> Vec<BlockRun> {
     let runs = chunks.flat_map(|run| run.chunks(BlockRun::COUNT_MAX as usize));
     runs.filter_map(|run| BlockRun::new(run[0], run.len() as u32)).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use undercroft_cache::content::Digest;
+use undercroft_cache::content::{AT_ONCE, Body, Digest};
 use undercroft_cache::{ClientEviction, Sender};
 use undercroft_hints::{EvictFlags, Hint, Moves, Passed};
 
@@ -159,6 +159,18 @@ impl Volume {
     /// Whether contents that clients hand over are of use at present, in any shard.
     pub(crate) fn wants_contents(&self) -> bool {
         (0..self.shards.len()).any(|shard| self.lock(shard).wants_contents())
+    }
+
+    /// The cost of a publication, in blocks examined: each shard takes it over, and sets its marks
+    /// anew.
+    pub(crate) fn cost_of_digest(&self, digest: &Digest) -> u64 {
+        let own = match &digest.publication.body {
+            Body::Whole(bytes) => bytes.len() as u64 / 4096,
+            Body::Changes(positions) => positions.len() as u64 / 64,
+        };
+        let shards = self.shards.len() as u64;
+        let marked = u64::from(self.now().cache_blocks).min(shards * u64::from(AT_ONCE));
+        shards * (1 + own) + marked / 16
     }
 
     /// A client published a summary of its cache.

@@ -26,7 +26,7 @@ pub(crate) mod timeouts;
 pub(crate) mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
@@ -65,6 +65,9 @@ use crate::volume::store_use::StoreUse;
 use crate::volume::timeouts::watch;
 
 pub(crate) use work::Work;
+
+/// Parts of what is known of clients that are looked at with a shard's lock held.
+const FORGOTTEN_PER_LOCK: usize = 256;
 
 /// Most blocks examined for one residency query.
 pub(crate) const RESIDENCY_BLOCKS: usize = 1 << 8;
@@ -113,6 +116,8 @@ pub struct Volume {
     pub(crate) clients: OnceLock<Arc<Clients>>,
     /// What followers of the cache's content are told.
     pub(crate) feed: Mutex<Feed>,
+    /// Bytes of filters of which clients have not sent all parts.
+    pub(crate) assembling: AtomicUsize,
     /// The origin of times in microseconds.
     pub(crate) opened: Instant,
     /// Present if the store can lose what it has answered.
@@ -207,6 +212,7 @@ impl Volume {
             reloads: AtomicBool::new(false),
             clients: once(has_clients.then(Arc::default)),
             feed: Mutex::default(),
+            assembling: AtomicUsize::new(0),
             opened: clock::now(),
             losses,
             streams,
@@ -389,11 +395,17 @@ impl Volume {
     ///
     /// # Errors
     /// The client is connected with another key.
-    pub(crate) fn join(&self, id: Option<ClientId>) -> Result<Option<Arc<Member>>, WrongKey> {
-        let forget = |client| {
-            (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_client(client));
-        };
-        self.clients.get().map(|clients| clients.join(id, forget)).transpose()
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        id: Option<ClientId>,
+    ) -> Result<Option<Arc<Member>>, WrongKey> {
+        let Some(clients) = self.clients.get() else { return Ok(None) };
+        let member = clients.join(id)?;
+        let gone = clients.begin_to_forget();
+        if gone != 0 {
+            self.runtime.spawn(forget(Arc::downgrade(self), gone));
+        }
+        Ok(Some(member))
     }
 
     /// What clients reported about their caches, if clients are distinguished.
@@ -500,6 +512,22 @@ impl Volume {
             tracking: None,
             policy: PolicyName::new(self.now().policy.info().name),
         }
+    }
+}
+
+/// Forgets clients that have left, one bit for each, without holding anybody up.
+async fn forget(volume: Weak<Volume>, gone: u64) {
+    let (mut index, mut from) = (0, 0);
+    while let Some(volume) = volume.upgrade() {
+        if index == volume.shards.len() {
+            volume.clients.get().iter().for_each(|clients| clients.forgotten(gone));
+            return;
+        }
+        let to = from + FORGOTTEN_PER_LOCK;
+        let all = volume.lock(index).forget_clients(gone, from..to);
+        (index, from) = if to < all { (index, to) } else { (index + 1, 0) };
+        drop(volume);
+        tokio::task::yield_now().await;
     }
 }
 

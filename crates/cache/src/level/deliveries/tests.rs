@@ -230,3 +230,29 @@ fn many_are_judged_as_one_after_the_other() {
     together.validate().unwrap();
     assert!(met.iter().all(|&times| times > 100), "{met:?}");
 }
+
+#[test]
+fn clients_are_forgotten_part_by_part() {
+    let mut d = Deliveries::new(1000, 7);
+    for block in 0..20_000 {
+        d.read(block, (block % 5) as u8, true, block, u64::MAX);
+        d.read(block, 5, true, block, u64::MAX);
+    }
+    let (mut from, mut steps) = (0, 0);
+    loop {
+        let held =
+            |d: &Deliveries, client| (0..20_000).filter(|&b| d.is_held_by(b, client)).count();
+        let before = held(&d, 1) + held(&d, 2);
+        let all = d.forget_clients(0b110, from..from + 256);
+        let gone = before - held(&d, 1) - held(&d, 2);
+        assert!(gone <= 256 * WAYS, "no more than the part");
+        (from, steps) = (from + 256, steps + 1);
+        if from >= all {
+            assert_eq!(steps, all.div_ceil(256));
+            assert_eq!(held(&d, 1) + held(&d, 2), 0);
+            assert!(held(&d, 0) > 3000 && held(&d, 5) > 19_000);
+            break;
+        }
+    }
+    d.validate().unwrap();
+}
