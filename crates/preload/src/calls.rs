@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off_t, off64_t, size_t, ssize_t};
-use undercroft_tracker::{Direction, Kept, Tracked, Transfer, fds};
+use undercroft_tracker::{Direction, Kept, Tracked, Transfer, fds, filter};
 
 use crate::original::{Original, instead_of, not_there};
 use crate::shim::{errno, is_inside, set_errno, tracker, with};
@@ -55,9 +55,15 @@ fn reads(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t)
 fn tracked_read(fd: c_int, from: Where, memory: Memory, original: impl Fn() -> ssize_t) -> ssize_t {
     let Some(call) = Tracked::before(fd) else { return original() };
     let bypasses = tracker().is_some_and(|tracker| tracker.bypasses());
+    // The call that bypasses is another one than the program's.
+    let permit = if bypasses { filter::may_call() } else { None };
     let mut kept = Kept::default();
     keep(&call, from, memory, &mut kept);
-    let result = if bypasses { uncached(fd, from, memory, original) } else { original() };
+    let result = match &permit {
+        Some(_) => uncached(fd, from, memory, original),
+        None => original(),
+    };
+    drop(permit);
     done(&call, Direction::Read, from, memory, result, &mut kept);
     result
 }

@@ -21,6 +21,7 @@
 
 mod calls;
 mod files;
+mod filters;
 mod original;
 mod queues;
 mod shim;

@@ -2,13 +2,18 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::os::unix::thread::JoinHandleExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+use std::thread::JoinHandle;
 
-use undercroft_tracker::{Settings, Tracker, fds};
+use undercroft_tracker::{Settings, Tracker, fds, filter};
 
 static TRACKER: OnceLock<Tracker> = OnceLock::new();
+
+/// The sender that this process has started last.
+static SENDER: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
 /// The process whose descriptors are recorded here. A child made by `vfork` runs in its parent's
 /// memory, and must not change the record of the parent's descriptors.
@@ -62,15 +67,19 @@ fn start() {
 
 extern "C" fn end() {
     let saved = errno();
-    if PROCESS.load(Relaxed) == process() {
+    if filter::may_call().is_some_and(|_permit| PROCESS.load(Relaxed) == process()) {
         with(Tracker::exiting);
     }
     set_errno(saved);
 }
 
 unsafe extern "C" fn forked() {
-    PROCESS.store(process(), Relaxed);
+    if let Some(_permit) = filter::may_call() {
+        PROCESS.store(process(), Relaxed);
+    }
     INSIDE.set(false);
+    // The thread is not in this process: there is nothing to join or detach.
+    let _ = SENDER.try_lock().map(|mut sender| sender.take().map(std::mem::forget));
     if let Some(tracker) = TRACKER.get() {
         tracker.forked();
     }
@@ -106,11 +115,28 @@ fn start_sender() {
     });
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    if started.is_err() {
-        if let Some(tracker) = TRACKER.get() {
-            tracker.give_up();
+    match (started, SENDER.try_lock()) {
+        (Ok(thread), Ok(mut sender)) => *sender = Some(thread),
+        (Ok(_), Err(_)) => {}
+        (Err(_), _) => {
+            TRACKER.get().inspect(|tracker| tracker.give_up());
         }
     }
+}
+
+/// Whether this process has no sender. Calls nothing of the system.
+pub(crate) fn sender_is_gone() -> bool {
+    let Ok(mut sender) = SENDER.try_lock() else { return false };
+    let Some(thread) = sender.take() else { return true };
+    // SAFETY: the thread has not been joined: its handle is here.
+    let joined = unsafe { libc::pthread_tryjoin_np(thread.as_pthread_t(), std::ptr::null_mut()) };
+    if joined == 0 {
+        // Joining it a second time must not happen, nor detaching it.
+        let _ = thread.into_pthread_t();
+        return true;
+    }
+    *sender = Some(thread);
+    false
 }
 
 /// The tracker, if it has started.
@@ -125,9 +151,9 @@ pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// Whether the recorded descriptors belong to this process.
+/// Whether the recorded descriptors belong to this process; assumed if the system may not be asked.
 pub(crate) fn is_at_home() -> bool {
-    PROCESS.load(Relaxed) == process()
+    filter::may_call().is_none_or(|_permit| PROCESS.load(Relaxed) == process())
 }
 
 /// Calls the tracker, unless this thread is inside it already. `errno` is preserved.

@@ -1,8 +1,8 @@
 //! The tracked file behind each descriptor of this process. A forked process has a copy of this
 //! table, as it has of the descriptors.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 /// Descriptors from this number on are not tracked.
 pub const MAX: usize = 1 << 16;
@@ -14,6 +14,9 @@ const ID: u64 = (1 << 24) - 1;
 /// The state of each descriptor: the file's id in the lower 24 bits, or 0, and in the upper half
 /// the time, in seconds, of the last check.
 static FDS: [AtomicU64; MAX] = [const { AtomicU64::new(0) }; MAX];
+
+/// One more than the highest descriptor that was ever tracked.
+static END: AtomicUsize = AtomicUsize::new(0);
 
 /// A tracked descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +58,20 @@ pub fn get(fd: i32) -> Option<Fd> {
     if known == 0 { None } else { Some(Fd(known)) }
 }
 
+/// The tracked descriptors.
+pub(crate) fn all() -> impl Iterator<Item = (i32, Fd)> {
+    (0..END.load(Relaxed) as i32).filter_map(|fd| Some((fd, get(fd)?)))
+}
+
 /// Sets or removes a descriptor's entry; returns the previous one.
 pub fn set(fd: i32, known: Option<Fd>) -> Option<Fd> {
     let word = word(fd)?;
     let value = known.map_or(0, |known| known.0);
     if value == 0 && word.load(Relaxed) == 0 {
         return None;
+    }
+    if value != 0 {
+        END.fetch_max(fd as usize + 1, Relaxed);
     }
     let old = word.swap(value, Relaxed);
     (old != 0).then_some(Fd(old))

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::contents::{Contents, Ticket};
 use crate::files::Files;
+use crate::filter;
 use crate::own_memory::{Reads, TOGETHER_MAX, Unread, read_scattered};
 use crate::segment::Count;
 use crate::segment::layout::{CONTENTS, WANTED};
@@ -61,7 +62,9 @@ impl Tracker {
         kept: &mut Kept,
     ) {
         if self.wants_contents() && self.segment().contents_are_ready() {
-            self.keep_all(call, offset, pieces(), kept);
+            if let Some(_permit) = filter::may_call() {
+                self.keep_all(call, offset, pieces(), kept);
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `segment` | the memory that forked processes share, and its layout |
 //! | `table` | address to block, and back; `ahead`: asking for its memory early |
 //! | `files`, `fds` | which file is behind a descriptor |
+//! | `filter` | when the program's threads must not call the system |
 //! | `device`, `extents` | where the bytes of a file lie on the volume |
 //! | `groups` | how much memory the program may take |
 //! | `space` | whose memory an address is in |
@@ -22,6 +23,7 @@
 //! 1. *A tracked call* neither allocates, nor waits, nor changes `errno`, nor takes a lock. Shared
 //!    words are changed by single atomic operations, so that a process killed at any point blocks
 //!    no other. What cannot be done at once is skipped and counted.
+//!    It calls the system only with a permit of `filter`.
 //! 2. *Blocks are named by file and offset* until they are sent. Only the sender asks the file
 //!    system for a file's position, after the block has left.
 //! 3. *The table may be wrong without harm*: a wrong hint costs the server at most a hit.
@@ -38,6 +40,7 @@ pub mod device;
 pub mod extents;
 pub mod fds;
 pub mod files;
+pub mod filter;
 mod groups;
 mod kept;
 mod own_memory;

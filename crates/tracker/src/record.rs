@@ -7,6 +7,7 @@ use rustix::thread::futex;
 
 use crate::calls::{self, Call, CallKind};
 use crate::contents::Ticket;
+use crate::filter;
 use crate::kept::Kept;
 use crate::own_memory::head_at;
 use crate::pools::Pools;
@@ -188,8 +189,13 @@ impl<'a> Records<'a> {
         for (place, block) in piece.granules() {
             table.write(place, block, in_pool, self);
             if wants_heads {
-                let own = || if is_async { self.tracker.head_of(place) } else { head(place) };
-                table.set_head(place, block, own());
+                let permit = if is_async { filter::may_call() } else { None };
+                let own = match (is_async, permit) {
+                    (false, _) => head(place),
+                    (true, Some(_permit)) => self.tracker.head_of(place),
+                    (true, None) => None,
+                };
+                table.set_head(place, block, own);
             }
         }
     }
@@ -230,8 +236,13 @@ impl<'a> Records<'a> {
         }
         self.tracker.free(self.kept);
         let asleep = self.tracker.segment().asleep();
-        if self.pushed && asleep.load(Acquire) == 1 && asleep.swap(0, AcqRel) == 1 {
-            let _ = futex::wake(asleep, futex::Flags::empty(), 1);
+        if self.pushed && asleep.load(Acquire) == 1 {
+            // Without a permit the sender wakes up by itself.
+            if let Some(_permit) = filter::may_call() {
+                if asleep.swap(0, AcqRel) == 1 {
+                    let _ = futex::wake(asleep, futex::Flags::empty(), 1);
+                }
+            }
         }
         let stripe = self.tracker.stripe();
         for (count, by) in self.counts.into_iter().filter(|(_, by)| *by > 0) {

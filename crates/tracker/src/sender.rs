@@ -15,7 +15,7 @@ mod places;
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 
 use bytes::Bytes;
 use freed::Freed;
@@ -29,9 +29,10 @@ use rustix::time::Timespec;
 use undercroft_hints::{BlockRun, EvictFlags};
 
 use crate::contents::{Contents, Ticket};
+use crate::filter;
 use crate::record::{Item, Record};
 use crate::ring::{Next, Ring};
-use crate::segment::layout::{LAST_ERROR, WANTED};
+use crate::segment::layout::{LAST_ERROR, SENDER, WANTED};
 use crate::segment::{Segment, Sent, State};
 use crate::session::{Failed, Session};
 use crate::settings::{Log, Settings, Volume};
@@ -44,6 +45,8 @@ use crate::tracker::{Tracker, now_us};
 const BUSY_US: u64 = 5_000;
 /// After this time without records it sleeps until it is woken.
 const IDLE_US: u64 = 1_000_000;
+/// Interval between looks at the program's descriptors, if its own threads must not look.
+const LOOK_AROUND_US: u64 = 100_000;
 /// Interval between other duties.
 const CHORES_US: u64 = 1_000_000;
 /// How often an idle connection is tested.
@@ -104,6 +107,13 @@ pub fn run(tracker: &Tracker) {
     let pool = segment.layout().frames().len() as u64 / 2 * GRANULE;
     log(settings, &format!("tracking, with room for {} MiB of buffers", pool >> 20));
     Sender::new(tracker).run();
+    if filter::ends_sender() {
+        let why =
+            "the program filters the system calls of all its threads: nothing is sent any more";
+        text::store(&segment.header()[LAST_ERROR], why.as_bytes());
+        log(settings, why);
+        segment.word(SENDER).store(0, Release);
+    }
 }
 
 fn give_up(tracker: &Tracker, why: &str) {
@@ -173,9 +183,13 @@ impl<'a> Sender<'a> {
     }
 
     fn run(mut self) {
-        let (mut active_us, mut chores_us) = (now_us(), 0);
-        while self.segment.state() == State::Ready {
+        let (mut active_us, mut chores_us, mut looked_us) = (now_us(), 0, 0);
+        while self.segment.state() == State::Ready && !filter::ends_sender() {
             let now = now_us();
+            if filter::is_on() && now.saturating_sub(looked_us) >= LOOK_AROUND_US {
+                self.tracker.look_around(now);
+                looked_us = now;
+            }
             if now.saturating_sub(chores_us) >= CHORES_US {
                 self.chores(now);
                 chores_us = now;
@@ -200,7 +214,7 @@ impl<'a> Sender<'a> {
         let asleep = self.segment.asleep();
         asleep.store(1, SeqCst);
         if Ring::new(self.segment).is_empty() {
-            let timeout = timespec(CHORES_US);
+            let timeout = timespec(if filter::is_on() { LOOK_AROUND_US } else { CHORES_US });
             let _ = futex::wait(asleep, futex::Flags::empty(), 1, Some(&timeout));
         }
         asleep.swap(0, AcqRel);
@@ -337,7 +351,8 @@ impl<'a> Sender<'a> {
             let mut queue = std::mem::take(&mut self.links[at].queue);
             let bytes_max = self.links[at].session.as_ref().map_or(0, Session::bytes_max);
             let mut rest = &mut queue[..];
-            while !rest.is_empty() {
+            // A server may take long for each message.
+            while !rest.is_empty() && !filter::ends_sender() {
                 let mut bytes = 0;
                 let fits = |gone: &&Gone| {
                     bytes += message_bytes(gone);

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::read;
 
+use crate::filter;
 use crate::segment::layout::{CREATOR, SENDER, SPACES};
 use crate::segment::{Segment, is_alive};
 use crate::settings::Frames;
@@ -114,6 +115,7 @@ impl Memory {
     #[cold]
     fn find_out(&self, segment: &Segment, frames: Frames) -> bool {
         let state = self.state.load(Acquire);
+        let Some(_permit) = filter::may_call() else { return state == KNOWN };
         let begins =
             state != BUSY && self.state.compare_exchange(state, BUSY, AcqRel, Relaxed).is_ok();
         if !begins {

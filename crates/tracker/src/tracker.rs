@@ -13,6 +13,7 @@ use crate::calls::{self, Call, CallKind};
 use crate::device::{self, Backing, Node};
 use crate::fds::{self, Fd};
 use crate::files::{Files, Identity, PATH_MAX};
+use crate::filter;
 use crate::kept::Kept;
 use crate::record::{Piece, Records};
 use crate::segment::layout::{BYPASS, SENDER, VOLUME, VOLUMES};
@@ -26,13 +27,15 @@ use crate::text::{self, Text};
 /// it overwrites have left, and it makes no frames.
 pub(crate) const LONGEST_PAGE: u64 = 64 << 10;
 
-/// The monotonic clock in microseconds; does not change `errno`.
+/// The monotonic clock in microseconds; does not change `errno`. Where a filter may forbid to ask
+/// the system, it is exact to a few milliseconds only: that clock is never the system's to read.
 #[inline]
 pub fn now_us() -> u64 {
+    let clock = if filter::is_on() { libc::CLOCK_MONOTONIC_COARSE } else { libc::CLOCK_MONOTONIC };
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the C library's function fills in the value. It is used because it takes the kernel's
     // fast path wherever there is one, which other ways to read the clock do not under valgrind.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
@@ -75,8 +78,9 @@ impl Tracked {
         self.started_us
     }
 
-    /// The file position of the descriptor, in bytes.
+    /// The file position of the descriptor, in bytes; `None` also if the system may not be asked.
     pub fn position(&self) -> Option<u64> {
+        let _permit = filter::may_call()?;
         // SAFETY: the number is that of a descriptor of the program, used in this call only.
         let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(self.fd) };
         rustix::fs::tell(fd).ok()
@@ -175,15 +179,19 @@ impl Tracker {
 
     /// Call in the child after a fork.
     pub fn forked(&self) {
+        filter::forked();
         self.memory.forked();
+        let Some(_permit) = filter::may_call() else { return self.process.store(0, Relaxed) };
         self.process.store(std::process::id(), Relaxed);
         // Registers at once, so that this process is known if the first one ends.
         let _ = space::claim(&self.segment);
     }
 
     /// Call when the process ends by `exit`. The first process removes the segment's name, unless
-    /// others continue, as in a program that becomes a daemon.
+    /// others continue, as in a program that becomes a daemon. The next program that starts does
+    /// it if this one filters its system calls.
     pub fn exiting(&self) {
+        let Some(_permit) = filter::may_call() else { return };
         if !self.memory.is_first_process() {
             // If frames exist, the sender forgets them before it releases the space.
             if self.segment.state() != State::Ready {
@@ -201,7 +209,13 @@ impl Tracker {
 
     /// A descriptor was opened; `reads`: it is readable.
     pub fn opened(&self, fd: i32, reads: bool) {
-        let counts = reads && self.segment.state() != State::Off && self.counts(fd);
+        let Some(_permit) = filter::may_call() else {
+            // The sender finds out what was opened, if it is a thread of this process.
+            let is_here = self.segment.word(SENDER).load(Relaxed) == self.id();
+            fds::set(fd, (reads && is_here && !filter::ends_sender()).then(Fd::pending));
+            return;
+        };
+        let counts = reads && self.segment.state() != State::Off && self.counts(fd, Thread::Own);
         fds::set(fd, counts.then(Fd::pending));
         if counts {
             self.care_for_sender();
@@ -227,6 +241,10 @@ impl Tracker {
         self.count(Count::Missed, 1);
     }
 
+    fn id(&self) -> u64 {
+        self.process.load(Relaxed).into()
+    }
+
     /// Starts a sender if none is alive.
     fn care_for_sender(&self) {
         let word = self.segment.word(SENDER);
@@ -241,8 +259,8 @@ impl Tracker {
     }
 
     /// Whether a file that was just opened must be tracked.
-    fn counts(&self, fd: i32) -> bool {
-        let Some((identity, node)) = describe(fd) else { return false };
+    fn counts(&self, fd: i32, of: Thread) -> bool {
+        let Some((identity, node)) = describe(fd, of) else { return false };
         let is_known = self.segment.state() == State::Ready
             && Files::new(&self.segment).find(identity, now_us()).is_some();
         if is_known {
@@ -275,8 +293,32 @@ impl Tracker {
 
     #[cold]
     fn look(&self, call: &Tracked) -> Option<u32> {
+        let Some(_permit) = filter::may_call() else {
+            // What the sender has found by `look_around`.
+            return call.known.id().filter(|id| Files::new(&self.segment).is_current(*id));
+        };
+        let found = self.identify(call, Thread::Own);
+        self.care_for_sender();
+        found
+    }
+
+    /// Does in the sender what the program's threads must not do: finds out which files are behind
+    /// the descriptors.
+    pub(crate) fn look_around(&self, now_us: u64) {
+        for (fd, known) in fds::all() {
+            let is_new = known.id().is_none();
+            if is_new && !self.counts(fd, Thread::Sender) {
+                fds::replace(fd, known, None);
+            } else if is_new || known.is_old(now_us / 1_000_000) {
+                self.identify(&Tracked { fd, known, started_us: now_us }, Thread::Sender);
+            }
+        }
+    }
+
+    /// Finds the file behind a descriptor, and enters it.
+    fn identify(&self, call: &Tracked, of: Thread) -> Option<u32> {
         let files = Files::new(&self.segment);
-        let found = describe(call.fd).and_then(|(identity, node)| {
+        let found = describe(call.fd, of).and_then(|(identity, node)| {
             files.find(identity, call.started_us).or_else(|| {
                 let way = device::way(&self.volumes, &node)?;
                 let mut path = [0; PATH_MAX + 1];
@@ -289,9 +331,8 @@ impl Tracker {
         });
         let known = found.map(|id| Fd::of(id, call.started_us / 1_000_000));
         // If there was no room, it is tried again later; an untracked file is not checked again.
-        let again = known.or_else(|| describe(call.fd).map(|_| Fd::pending()));
+        let again = known.or_else(|| describe(call.fd, of).map(|_| Fd::pending()));
         fds::replace(call.fd, call.known, again);
-        self.care_for_sender();
         found
     }
 
@@ -366,13 +407,32 @@ impl Tracker {
     }
 }
 
+/// A thread that asks about a descriptor of the program.
+#[derive(Clone, Copy)]
+enum Thread {
+    /// One of the program's own.
+    Own,
+    /// The sender, which has other descriptors.
+    Sender,
+}
+
 /// The identity and properties of a descriptor's file.
-fn describe(fd: i32) -> Option<(Identity, Node)> {
-    // SAFETY: the number is that of a descriptor of the program, used in this call only.
-    let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
+fn describe(fd: i32, of: Thread) -> Option<(Identity, Node)> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let told = statx(fd, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
-    Some(of_statx(&told))
+    let told = match of {
+        Thread::Own => {
+            // SAFETY: the number is that of a descriptor of the program, used in this call only.
+            let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
+            statx(fd, c"", AtFlags::EMPTY_PATH, wanted)
+        }
+        Thread::Sender => statx(CWD, link_of(fd).as_c_str(), AtFlags::empty(), wanted),
+    };
+    Some(of_statx(&told.ok()?))
+}
+
+/// The link to a descriptor's file.
+fn link_of(fd: i32) -> Text<64> {
+    Text::new(format_args!("/proc/self/fd/{fd}"))
 }
 
 pub(crate) fn of_statx(told: &rustix::fs::Statx) -> (Identity, Node) {
@@ -388,7 +448,7 @@ pub(crate) fn of_statx(told: &rustix::fs::Statx) -> (Identity, Node) {
 }
 
 fn path_of(fd: i32, buffer: &mut [u8]) -> Option<&[u8]> {
-    let link: Text<64> = Text::new(format_args!("/proc/self/fd/{fd}"));
+    let link = link_of(fd);
     let room = buffer.len();
     let length = readlinkat_raw(CWD, link.as_c_str(), &mut *buffer).ok()?;
     (length < room).then(|| &buffer[..length])

@@ -5,6 +5,7 @@
 //! notes what it is told; the real one is in the tests of `crates/cli`.
 
 mod contents;
+mod filters;
 mod plugins;
 mod servers;
 #[path = "../../../client/tests/client/support.rs"]
@@ -172,6 +173,22 @@ async fn every_call_answers_as_without_the_library() {
     assert!(place.log().contains("connected"), "{}", place.log());
     assert!(!told(&served).0.is_empty());
     assert_eq!(place.segments(), 0);
+}
+
+/// Blocks of which a server was told that they left, with or without their contents.
+fn told_blocks(served: &Served) -> Vec<u64> {
+    let mut blocks = Vec::new();
+    for event in &served.volume.disk().events {
+        let Event::Hints(hints) = event else { panic!("{event:?}") };
+        for hint in hints {
+            match hint {
+                Hint::Evict { runs, .. } => blocks.extend(runs.iter().flat_map(|run| run.blocks())),
+                Hint::Demote { block, .. } => blocks.push(*block),
+                _ => {}
+            }
+        }
+    }
+    blocks
 }
 
 /// What the engine's table says of a list of single blocks, and what the server is told.
