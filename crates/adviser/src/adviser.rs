@@ -15,7 +15,7 @@ use crate::control::{OfSize, Sampled};
 use crate::estimate::Estimate;
 use crate::heard::{Adapting, Heard};
 use crate::plan::{Plan, placements};
-use crate::sample::{DEPTHS, Event, Kind, Sample};
+use crate::sample::{DEPTHS, Event, Kind, Rates, Sample};
 use crate::window::{IN_TURNOVER, Place, Totals};
 
 /// Events that each cell takes at a time: enough that a cell's memory is near when it is used
@@ -81,6 +81,10 @@ impl Default for Options {
     }
 }
 
+/// Why there is no advice for a content-aware policy.
+pub const CONTENT_AWARE: &str = "the policy is content-aware: what it is worth depends on what its \
+                                 neighbour holds, which a sample does not show";
+
 /// Why there is no advice for a cache, as a clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoAdvice(pub String);
@@ -127,16 +131,20 @@ pub struct Adviser {
     steps: Vec<Step>,
 }
 
-impl Adviser {
-    /// An adviser that has seen nothing.
-    ///
-    /// # Errors
-    /// Why there is no advice for such a cache.
-    pub fn new(today: Today, options: &Options) -> Result<Self, NoAdvice> {
+/// What an adviser compares, and how large its samples are.
+struct Planned {
+    /// Today's policy is the first.
+    policies: Vec<Spec>,
+    placements: Vec<Placement>,
+    rates: Rates,
+    /// Most bytes of all cells.
+    bytes: u64,
+}
+
+impl Planned {
+    fn new(today: &Today, options: &Options) -> Result<Planned, NoAdvice> {
         if Awareness::of(&today.policy).is_some() {
-            let why = "the policy is content-aware: what it is worth depends on what its neighbour \
-                       holds, which a sample does not show";
-            return Err(NoAdvice(why.to_owned()));
+            return Err(NoAdvice(CONTENT_AWARE.to_owned()));
         }
         let mut policies = vec![today.policy.clone()];
         let is_other = |spec: &&Spec| spec.to_string() != today.policy.to_string();
@@ -148,10 +156,29 @@ impl Adviser {
             None => policies.extend(Spec::parse("lru")),
         }
         let placements = placements(&today.placement);
-        let plan = Plan { today: &today, policies: &policies, placements: &placements };
+        let plan = Plan { today, policies: &policies, placements: &placements };
         let budget = options.budget.saturating_sub(options.reserved + options.room);
         let given = options.rate.map(|rate| [rate.clamp(0.0, 1.0); DEPTHS]);
         let rates = given.unwrap_or_else(|| plan.rates(budget));
+        let bytes = plan.bytes(rates);
+        Ok(Planned { policies, placements, rates, bytes })
+    }
+}
+
+/// Most bytes that an adviser takes, with the caller's own buffers; 0 if there is no advice for such
+/// a cache.
+pub fn bytes_max(today: &Today, options: &Options) -> u64 {
+    Planned::new(today, options).map_or(0, |planned| planned.bytes + options.reserved)
+}
+
+impl Adviser {
+    /// An adviser that has seen nothing.
+    ///
+    /// # Errors
+    /// Why there is no advice for such a cache.
+    pub fn new(today: Today, options: &Options) -> Result<Self, NoAdvice> {
+        let Planned { policies, placements, rates, bytes } = Planned::new(&today, options)?;
+        let plan = Plan { today: &today, policies: &policies, placements: &placements };
         let samples = rates.map(|rate| Sample::new(rate, options.seed));
         let mut cells = Vec::new();
         let first = plan.at_once();
@@ -176,8 +203,8 @@ impl Adviser {
         let heard = (placements.len() > 1).then(heard);
         Ok(Self {
             samples,
-            bytes: plan.bytes(rates) + options.reserved,
-            cells_bytes: plan.bytes(rates),
+            bytes: bytes + options.reserved,
+            cells_bytes: bytes,
             seed: options.seed,
             next: first % policies.len(),
             turns: first,

@@ -34,7 +34,7 @@ mod sample;
 mod sentences;
 mod window;
 
-pub use adviser::{Adviser, NoAdvice, Options, Today};
+pub use adviser::{Adviser, CONTENT_AWARE, NoAdvice, Options, Today, bytes_max};
 pub use between::between;
 pub use budget::{budget, known_blocks, level_bytes};
 pub use curve::Curve;

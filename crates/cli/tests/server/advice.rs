@@ -24,6 +24,16 @@ fn advice(server: &Server) -> Value {
     all["volumes"]["demo"].clone()
 }
 
+/// Connects to the volume, and waits until there is somebody to advise: not before the first request.
+async fn connect(server: &Server) -> Client {
+    let client = server.connect("demo").await;
+    let learning = advice(server);
+    assert_eq!(learning["why"], "no client has asked for anything so far", "{learning:#}");
+    read(&client, 0, 4096).await.unwrap();
+    wait_for(server, |now| !now["sample"].is_null());
+    client
+}
+
 /// Waits until the advice is of the reads so far and is `wanted`.
 fn wait_for(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
     let began = Instant::now();
@@ -75,7 +85,7 @@ fn said(advice: &Value) -> String {
 async fn a_workload_that_changes_is_advised_about_within_two_turnovers() {
     let place = Place::new();
     let server = serve(&place, "");
-    let client = server.connect("demo").await;
+    let client = connect(&server).await;
     assert_eq!(advice(&server)["state"], "learning");
     reads(&client, (0..12_000).map(|at| at % 1500)).await;
     let ready = wait_for(&server, |now| now["state"] == "ready");
@@ -116,7 +126,7 @@ async fn a_loop_that_begins_is_advised_about_within_two_turnovers() {
     const CACHE: u32 = 4096;
     let place = Place::new();
     let server = place.serve("--volume demo=mem:,size=128MiB,cache=16MiB,policy=lru,shards=1 -v");
-    let client = server.connect("demo").await;
+    let client = connect(&server).await;
     let mut random = SplitMix64::new(seed());
     let mut skewed = || (random.next_f64().powi(3) * 20_000.0) as u64;
     let mut done = Vec::new();
@@ -198,7 +208,7 @@ fn full_simulation(policy: &str, blocks: u32, reads: &[u64]) -> Vec<u64> {
 async fn every_way_out_says_the_same() {
     let place = Place::new();
     let server = serve(&place, "");
-    let client = server.connect("demo").await;
+    let client = connect(&server).await;
     reads(&client, (0..12_000).map(|at| at % 1500)).await;
     let ready = settled(&server, |now| now["state"] == "ready");
     let first = ready["sentences"][0].as_str().unwrap().to_owned();
@@ -226,7 +236,7 @@ async fn every_way_out_says_the_same() {
 async fn the_adviser_follows_changes_and_can_be_turned_off() {
     let place = Place::new();
     let server = serve(&place, "");
-    let client = server.connect("demo").await;
+    let client = connect(&server).await;
     reads(&client, (0..12_000).map(|at| at % 1500)).await;
     wait_for(&server, |now| now["state"] == "ready");
     let changed = place.undercroft(&format!("set {} demo cache=2MiB policy=mq", server.uri("")));
@@ -253,7 +263,7 @@ async fn the_adviser_follows_changes_and_can_be_turned_off() {
 async fn the_advice_says_what_placement_auto_does() {
     let place = Place::new();
     let server = serve(&place, ",placement=auto");
-    let client = server.connect("demo").await;
+    let client = connect(&server).await;
     reads(&client, (0..12_000).map(|at| at % 1500)).await;
     let said = said(&wait_for(&server, |now| now["state"] == "ready"));
     let expected = "Placement auto places blocks at their access now; without evictions that \

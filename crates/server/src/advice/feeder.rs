@@ -3,6 +3,7 @@
 //! time, so neither waits for the other: while the thread is busy with a volume, its tap goes on
 //! until it is full.
 
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::Builder;
@@ -10,8 +11,11 @@ use std::time::Duration;
 
 use rustix::process::setpriority_process;
 use tokio::time::sleep;
-use undercroft_adviser::{Adapting, Adviser, Figures, NoAdvice, Options, Today, budget};
+use undercroft_adviser::{
+    Adapting, Adviser, CONTENT_AWARE, Figures, NoAdvice, Options, Today, budget, bytes_max,
+};
 use undercroft_cache::placement::Placement;
+use undercroft_cache::policy::Awareness;
 
 use crate::advice::key::key;
 use crate::advice::page::passed_over;
@@ -152,10 +156,55 @@ fn refusal(config: &VolumeConfig) -> Option<&'static str> {
         Some("the volume has no cache")
     } else if !config.adviser {
         Some("it is turned off (adviser=no)")
+    } else if Awareness::of(&config.policy).is_some() {
+        Some(CONTENT_AWARE)
     } else if config.placement.scheme().is_some() {
         Some("a scheme that moves blocks between servers decides what is cached")
     } else {
         None
+    }
+}
+
+/// What there is to advise about. `seed`: of the sample.
+fn to_advise(config: &VolumeConfig, seed: u64) -> (Today, Options) {
+    // One miniature stands for all shards.
+    let whole = VolumeConfig { shards: 1, ..config.clone() };
+    let placement: Placement = whole.shard_placement();
+    let today = Today {
+        policy: config.policy.clone(),
+        placement,
+        blocks: config.cache_blocks,
+        mode: config.mode(),
+    };
+    let budget = budget(config.cache_bytes());
+    let options = Options {
+        budget,
+        reserved: NOTES_BYTES,
+        room: if config.is_share_auto { budget / GROWTH } else { 0 },
+        seed,
+        ..Options::default()
+    };
+    (today, options)
+}
+
+/// Most bytes that advice for volumes takes, from their first requests on. Many volumes are alike,
+/// and planning for one takes milliseconds.
+#[derive(Default)]
+pub(crate) struct AdviceBytes(HashMap<(u64, bool, String), u64>);
+
+impl AdviceBytes {
+    /// Most bytes that advice for a volume takes.
+    pub(crate) fn of(&mut self, config: &VolumeConfig) -> u64 {
+        if refusal(config).is_some() {
+            return 0;
+        }
+        let VolumeConfig { policy, placement, block_bytes, .. } = config;
+        let rest = format!("{policy}|{placement}|{block_bytes}|{:?}", config.mode());
+        let key = (config.cache_bytes(), config.is_share_auto, rest);
+        *self.0.entry(key).or_insert_with(|| {
+            let (today, options) = to_advise(config, 0);
+            bytes_max(&today, &options)
+        })
     }
 }
 
@@ -171,7 +220,7 @@ impl Volume {
             Stage::Off(of, _) if *of == now => return None,
             Stage::Here(of, ..) if *of == now => {}
             Stage::Here(of, ..) if of.rest == now.rest && refusal(&config).is_none() => {
-                let (today, options) = self.to_advise(&config);
+                let (today, options) = to_advise(&config, self.advice.tap.seed());
                 let Stage::Here(_, adviser, _) = std::mem::replace(stage, Stage::Away(now, None))
                 else {
                     return None;
@@ -184,8 +233,13 @@ impl Volume {
                     *stage = Stage::Off(now, why.to_owned());
                     return None;
                 }
+                if !self.advice.tap.was_used() {
+                    // Its tables would take memory and time, for nobody.
+                    *stage = Stage::New;
+                    return None;
+                }
                 *stage = Stage::Away(now, None);
-                let (today, options) = self.to_advise(&config);
+                let (today, options) = to_advise(&config, self.advice.tap.seed());
                 return Some(Work::Begin(today, options));
             }
         }
@@ -225,28 +279,6 @@ impl Volume {
         self.advice.tap.close();
         let why = "it has failed; the server's log says why".to_owned();
         self.advice.lock().stage = Stage::Off(key(&self.now()), why);
-    }
-
-    /// What there is to advise about.
-    fn to_advise(&self, config: &VolumeConfig) -> (Today, Options) {
-        // One miniature stands for all shards.
-        let whole = VolumeConfig { shards: 1, ..config.clone() };
-        let placement: Placement = whole.shard_placement();
-        let today = Today {
-            policy: config.policy.clone(),
-            placement,
-            blocks: config.cache_blocks,
-            mode: config.mode(),
-        };
-        let budget = budget(config.cache_bytes());
-        let options = Options {
-            budget,
-            reserved: NOTES_BYTES,
-            room: if config.is_share_auto { budget / GROWTH } else { 0 },
-            seed: self.advice.tap.seed(),
-            ..Options::default()
-        };
-        (today, options)
     }
 
     /// Takes back what the thread worked with.

@@ -49,6 +49,9 @@ fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Known>) {
     let inner = volume.advice.lock();
     let known = match &inner.stage {
         Stage::Off(_, why) => return (off(why), None),
+        Stage::New if !volume.advice.tap.was_used() => {
+            return (learning("no client has asked for anything so far"), None);
+        }
         Stage::New | Stage::Away(_, None) => {
             return (learning("the simulated caches are being made"), None);
         }

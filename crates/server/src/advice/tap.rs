@@ -27,6 +27,8 @@ const TRIMMED_MAX: u64 = 1024;
 /// Notes what happens to the blocks of a sample.
 pub(crate) struct Tap {
     is_open: AtomicBool,
+    /// Whether there was anything to note, open or not.
+    was_used: AtomicBool,
     /// Of the [sample](Sample).
     threshold: AtomicU64,
     seed: u64,
@@ -58,8 +60,22 @@ pub(crate) struct Taken {
 impl Tap {
     /// A closed tap. `seed` makes the sample unpredictable for clients.
     pub(crate) fn new(seed: u64, is_read_only: bool) -> Self {
-        let (is_open, threshold, reads, notes) = Default::default();
-        Self { is_open, threshold, seed, is_read_only, reads, notes }
+        let (is_open, was_used, threshold, reads, notes) = Default::default();
+        Self { is_open, was_used, threshold, seed, is_read_only, reads, notes }
+    }
+
+    /// Whether a client has asked for anything so far. Until then nobody needs advice.
+    pub(crate) fn was_used(&self) -> bool {
+        self.was_used.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is open; if not, notes that it was used.
+    fn is_open(&self) -> bool {
+        let is_open = self.is_open.load(Ordering::Relaxed);
+        if !is_open && !self.was_used() {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
+        is_open
     }
 
     pub(crate) fn seed(&self) -> u64 {
@@ -98,7 +114,7 @@ impl Tap {
         caller: Caller,
         at_us: impl FnOnce() -> u64,
     ) {
-        if !self.is_open.load(Ordering::Relaxed) {
+        if !self.is_open() {
             return;
         }
         let sample = Sample::with_threshold(self.threshold.load(Ordering::Relaxed), self.seed);
@@ -146,7 +162,7 @@ impl Tap {
     /// Notes evictions that a client told, in their order. `has_contents`: it handed the contents
     /// over too.
     pub(crate) fn note_evictions(&self, gone: &[ClientEviction], client: u8, has_contents: bool) {
-        if !self.is_open.load(Ordering::Relaxed) {
+        if !self.is_open() {
             return;
         }
         let sample = Sample::with_threshold(self.threshold.load(Ordering::Relaxed), self.seed);
@@ -220,7 +236,9 @@ mod tests {
         let note = |requests: &[Request]| {
             tap.note(requests, &geometry, Caller::default(), || 7);
         };
+        assert!(!tap.was_used());
         note(&[read(0, 5)]);
+        assert!(tap.was_used());
         tap.open(Sample::new(1.0, 1), Vec::with_capacity(NOTES));
         note(&[read(3, 1), read(1 << 40, 1), read(9, 2)]);
         let Taken { events, reads, is_skipped } = tap.take(Vec::with_capacity(NOTES));
