@@ -11,8 +11,10 @@ ready=data/ready.txt
 
 mkdir -p data
 : >"$ready"
-warm=""
+warm="" overwrite=""
 [ ! -e data/state/demo.warm ] || warm=yes
+# An earlier replay may have written.
+[ ! -e data/demo.img ] || overwrite=" --overwrite"
 
 # Blocks of the trace's pages, and a volume that the trace fits. An undercroft.toml that may lie
 # here is for another server.
@@ -34,7 +36,7 @@ fi
 cat "$ready"
 cat <<EOF
   try, in a second terminal, in this folder:
-          $undercroft replay $trace --to $volume --l1 32MiB:lru
+          $undercroft replay $trace --to $volume --l1 32MiB:lru$overwrite
           $undercroft top http://$http
           $undercroft simulate $trace --l1 32MiB:lru --l2 64MiB:mq
           nbdinfo $volume

@@ -165,8 +165,8 @@ impl Planned {
     }
 }
 
-/// Most bytes that an adviser takes, with the caller's own buffers; 0 if there is no advice for such
-/// a cache.
+/// Most bytes that an adviser takes, with the caller's own buffers; 0 if there is no advice for
+/// such a cache.
 pub fn bytes_max(today: &Today, options: &Options) -> u64 {
     Planned::new(today, options).map_or(0, |planned| planned.bytes + options.reserved)
 }

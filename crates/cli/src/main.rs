@@ -76,6 +76,8 @@ enum Command {
     Top(command::top::Args),
     /// Change a volume of a running server: size of its cache, policy, placement, limits
     Set(command::set::Args),
+    /// Drop what a running server has cached of a volume, after its store was changed from outside
+    Drop(command::drop::Args),
     /// Put load on a running server
     #[command(subcommand)]
     Bench(command::bench::Command),
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => command::stats::run(&args),
         Command::Top(args) => command::top::run(&args),
         Command::Set(args) => command::set::run(&args),
+        Command::Drop(args) => command::drop::run(&args),
         Command::Bench(command) => command::bench::run(&command),
         Command::Policies(args) => command::policies::run(&args),
         Command::Completions(args) => command::manual::completions(&args, Cli::command()),

@@ -220,6 +220,10 @@ impl Store for DelayStore {
         self.inner.reload()
     }
 
+    fn astray(&self) -> Answer<Option<String>> {
+        self.inner.astray()
+    }
+
     fn losses(&self) -> Option<u64> {
         self.inner.losses()
     }

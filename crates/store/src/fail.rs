@@ -356,6 +356,10 @@ impl Store for FailStore {
         self.inner.reload()
     }
 
+    fn astray(&self) -> Answer<Option<String>> {
+        self.inner.astray()
+    }
+
     fn losses(&self) -> Option<u64> {
         self.inner.losses()
     }

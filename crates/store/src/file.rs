@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, StatxFlags};
+use rustix::io::Errno;
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready, wrap};
 use crate::pool::IoPool;
@@ -86,10 +87,30 @@ pub struct FileStore {
 
 /// State shared by the I/O threads.
 struct Inner {
+    path: PathBuf,
     medium: Medium,
     io: MediumIo,
     holes: Holes,
     durability: Durability,
+}
+
+impl Inner {
+    /// What is wrong with the file's name. A device may have several, and none is the right one.
+    fn astray(&self) -> Option<String> {
+        let open = rustix::fs::fstat(self.io.file()).ok()?;
+        if FileType::from_raw_mode(open.st_mode) != FileType::RegularFile {
+            return None;
+        }
+        let name = self.path.display();
+        match rustix::fs::stat(&self.path) {
+            Ok(found) if (found.st_dev, found.st_ino) == (open.st_dev, open.st_ino) => None,
+            Ok(_) => Some(format!("{name} is another file than the one that is open")),
+            Err(Errno::NOENT) => {
+                Some(format!("{name} is gone, and the file that is open nameless"))
+            }
+            Err(_) => None,
+        }
+    }
 }
 
 impl FileStore {
@@ -131,8 +152,9 @@ impl FileStore {
         };
         let is_new = opened.is_new;
         let io = MediumIo::new(opened.file, options.direct.then_some(alignment));
+        let durability = Durability::default();
         let inner =
-            Inner { medium: Medium::new(facts), io, holes, durability: Durability::default() };
+            Inner { path: path.to_owned(), medium: Medium::new(facts), io, holes, durability };
         let pool = IoPool::new(options.threads)?;
         Ok(FileStore { inner: Arc::new(inner), pool, inline: !options.direct, is_new })
     }
@@ -266,6 +288,12 @@ impl Store for FileStore {
             let fault = |error| inner.medium.fault("extents", offset, length, error);
             holes::extents(inner.io.file(), offset, length).map_err(fault)
         })
+    }
+
+    fn astray(&self) -> Answer<Option<String>> {
+        let inner = Arc::clone(&self.inner);
+        let asked = self.pool.run(move || inner.astray());
+        Box::pin(async move { asked.await.ok().flatten() })
     }
 
     fn reload(&self) -> Answer<io::Result<u64>> {

@@ -321,6 +321,11 @@ impl Store for SpanStore {
         Box::pin(async move { inner.reload().await })
     }
 
+    fn astray(&self) -> Answer<Option<String>> {
+        let asked = join_all(self.inner.parts.iter().map(|part| part.astray()));
+        Box::pin(async move { asked.await.into_iter().flatten().next() })
+    }
+
     fn losses(&self) -> Option<u64> {
         let known = self.inner.parts.iter().filter_map(|part| part.losses());
         known.reduce(|sum, more| sum + more)

@@ -120,6 +120,13 @@ pub trait Store: Send + Sync + 'static {
     /// open.
     fn reload(&self) -> Answer<io::Result<u64>>;
 
+    /// What is wrong with the name by which the store was opened: that no file has it any more, or
+    /// another one, for example since a new file was renamed to it. The store itself goes on with
+    /// what was opened. `None`: nothing, as far as is known.
+    fn astray(&self) -> Answer<Option<String>> {
+        Box::pin(std::future::ready(None))
+    }
+
     /// Number of events so far at which answered changes that no [`Store::flush`] had covered may
     /// have been lost during the life of this process, for example because another server
     /// disappeared with the content of its memory. `None`: this store cannot lose changes.

@@ -12,5 +12,6 @@ mod replay;
 pub use load::{Latencies, Load, LoadError, LoadReport};
 pub use probe::{ProbeOptions, Probed, probe};
 pub use replay::{
-    KnownReport, LevelReport, ProbeReport, Replay, ReplayError, ReplayReport, ToldReport, replay,
+    KnownReport, LevelReport, ProbeReport, Replay, ReplayError, ReplayReport, ToldReport,
+    first_data, replay,
 };

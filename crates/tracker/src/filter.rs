@@ -62,8 +62,8 @@ pub(crate) fn forked() {
 
 /// Installs a filter by `install`, which says whether it succeeded. Before that it waits until no
 /// thread of the program calls the system for the tracker. `of_all_threads`: waits also until the
-/// sender of this process has ended; `sender_is_gone` says so, and calls nothing that a filter could
-/// forbid. Neither wait is for ever: a server that stalls must not hold the program up.
+/// sender of this process has ended; `sender_is_gone` says so, and calls nothing that a filter
+/// could forbid. Neither wait is for ever: a server that stalls must not hold the program up.
 pub fn install(
     of_all_threads: bool,
     sender_is_gone: impl Fn() -> bool,

@@ -6,6 +6,7 @@ pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod characterize;
 pub(crate) mod curve;
+pub(crate) mod drop;
 mod keys;
 pub(crate) mod manual;
 pub(crate) mod policies;

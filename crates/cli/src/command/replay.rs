@@ -6,9 +6,9 @@ use undercroft_cache::Below;
 use undercroft_cache::movement::{SchemeSpec, schemes_with_levels};
 use undercroft_cache::policy::{Awareness, Context, Knows, Spec};
 use undercroft_hints::Report;
-use undercroft_nbd::Uri;
+use undercroft_nbd::{ClientOptions, Uri};
 use undercroft_sim::LevelSpec;
-use undercroft_tools::{KnownReport, ProbeReport, Replay, ReplayReport, replay};
+use undercroft_tools::{KnownReport, ProbeReport, Replay, ReplayReport, first_data, replay};
 
 use crate::error::Error;
 use crate::input::{SimulationOptions, TraceArg, TraceOptions};
@@ -35,6 +35,10 @@ pub(crate) struct Args {
     /// Send each block as a request of its own, as the simulator counts them
     #[arg(long)]
     single: bool,
+    /// Write where the trace writes even if the volume holds data; otherwise only an empty volume
+    /// is written to
+    #[arg(long)]
+    overwrite: bool,
     /// Check every byte: blocks that this replay wrote hold what it wrote, all others zeroes
     #[arg(long)]
     verify: bool,
@@ -144,6 +148,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         awareness = Awareness::of(&config.policy).unwrap_or_default();
         l1 = Some(config.policy.build(&Context::new(config.capacity))?);
     }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if trace.kept().writes > 0 && !args.overwrite {
+        runtime.block_on(must_be_empty(&args.to, &options, trace.kept().writes))?;
+    }
     let how = Replay {
         l1,
         write_mode: args.simulation.write_mode,
@@ -159,7 +167,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         placement: scheme,
         options,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let bar = Simulating::start(trace.len());
     let played = replay(&trace, block_bytes, &args.to, how, |requests| bar.at(requests));
     let report = runtime.block_on(played).map_err(|error| Error::Work(error.to_string()))?;
@@ -173,6 +180,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     match report.mismatches {
         0 => Ok(()),
         wrong => Err(Error::Work(format!("{wrong} blocks came back wrong"))),
+    }
+}
+
+/// Refuses to overwrite what a volume holds.
+async fn must_be_empty(uri: &Uri, options: &ClientOptions, writes: u64) -> Result<(), Error> {
+    let found = first_data(uri, options).await;
+    match found.map_err(|error| Error::Work(format!("{uri}: {error}")))? {
+        None => Ok(()),
+        Some(at) => Err(Error::Usage(format!(
+            "the trace writes {} blocks, and {uri} may hold data, from byte {at} on, that they \
+             would overwrite: replay to an empty volume, or say --overwrite",
+            count(writes)
+        ))),
     }
 }
 

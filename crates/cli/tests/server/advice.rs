@@ -24,7 +24,7 @@ fn advice(server: &Server) -> Value {
     all["volumes"]["demo"].clone()
 }
 
-/// Connects to the volume, and waits until there is somebody to advise: not before the first request.
+/// Connects to the volume, and waits for the adviser, who is not there before the first request.
 async fn connect(server: &Server) -> Client {
     let client = server.connect("demo").await;
     let learning = advice(server);

@@ -34,7 +34,7 @@ async fn arrived(server: &Server, volume: &str) -> Client {
 }
 
 /// Status and text of a page that may say that something is wrong.
-fn page(server: &Server, path: &str) -> (u16, String) {
+pub(super) fn page(server: &Server, path: &str) -> (u16, String) {
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build();
     let mut answer =
         ureq::Agent::from(agent).get(format!("{}{path}", server.http())).call().unwrap();

@@ -30,6 +30,7 @@ mod losses;
 mod memory;
 mod metrics;
 mod oracle;
+mod outside;
 mod package;
 mod power;
 mod recording;

@@ -235,6 +235,60 @@ async fn a_broken_configuration_changes_nothing() {
     assert!(!log[before..].contains("WARN"), "{}", &log[before..]);
 }
 
+/// What one volume would give up is not taken from it if another cannot have it, and nothing else
+/// changes either.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_configuration_changes_nothing() {
+    let place = Place::new();
+    place.write("wrong.img", vec![0; 1 << 20]);
+    let a = |more: &str| volume("a", &format!("size = '4MiB'\n{more}"));
+    let b = |more: &str| volume("b", &format!("size = '4MiB'\n{more}"));
+    let (before, less) = ("cache = '2MiB'", "cache = '1MiB'\npolicy = 'arc'\nconnections = 1");
+    place.write("undercroft.toml", format!("cache = '3MiB'\n{}{}", a(before), b("cache = '1MiB'")));
+    let server = place.serve("-v");
+    let (first, second) = (server.connect("a").await, server.connect("a").await);
+    for block in 0..512_u64 {
+        write(&first, block * 4096, vec![block as u8; 4096]).await.unwrap();
+    }
+    let same = b("cache = '1MiB'");
+    let new =
+        |store: &str, more: &str| format!("[[volume]]\nname = 'new'\nstore = '{store}'\n{more}\n");
+    let (small, mem) = ("size = '1MiB'\ncache = '512KiB'", "mem:");
+    for (others, why) in [
+        (b("cache = 'off'"), "cache: changed, which needs a restart"),
+        (b("cache = '1MiB'\npolicy = 'lru-ca'"), "policy: changed, which needs a restart"),
+        (b("cache = '1MiB'\npolicy = 'lru'\nplacement = 'd-hfa'"), "placement: changed"),
+        (same.clone() + &new(mem, "size = '1MiB'"), "give it a cache of its own"),
+        (same.clone() + &new("file:nowhere/x.img", small), "is not added"),
+        (same.clone() + &new("file:wrong.img", "size = '2MiB'\ncache = '512KiB'"), "is not added"),
+        (same.clone() + &new("file:b.img", "cache = '512KiB'"), "is not added"),
+        // Two new ones, of which the second is refused.
+        (same.clone() + &volume("c", small) + &new("file:nowhere/x.img", small), "is not added"),
+    ] {
+        let settings = format!("cache = '3MiB'\n{}{others}", a(less));
+        let log = reload(&place, &server, &settings, "nothing of the new configuration is applied");
+        assert!(log.contains(why), "{why}: {log}");
+        let (stats, other) = (server.stats("a"), server.stats("b"));
+        assert_eq!(stats["capacity_blocks"], 512, "{why}: {log}");
+        assert_eq!((&stats["policy"], stats["resident"].as_u64()), (&"mq".into(), Some(512)));
+        assert_eq!((&other["capacity_blocks"], &other["policy"]), (&256.into(), &"mq".into()));
+        assert_eq!(names(&server).await, ["a", "b"], "{why}");
+        assert_eq!(read(&first, 0, 4096).await.unwrap(), vec![0; 4096]);
+        assert_eq!(read(&second, 4096, 4096).await.unwrap(), vec![1; 4096]);
+        // It can be asked for again at once.
+        drop(server.connect("a").await);
+    }
+    let token = format!("http-token-file = 'nothing'\ncache = '3MiB'\n{}{same}", a(less));
+    reload(&place, &server, &token, "nothing of the new configuration is applied");
+    assert_eq!(server.count("a", "capacity_blocks"), 512);
+    // And what can be done is done.
+    let settings = format!("cache = '3MiB'\n{}{same}{}", a(less), new(mem, small));
+    reload(&place, &server, &settings, "the volume is added volume=\"new\"");
+    assert_eq!(server.count("a", "capacity_blocks"), 256);
+    assert_eq!(server.stats("a")["policy"], "arc");
+    assert_eq!(server.stop(), 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bounds_of_dirty_data_change_at_once() {
     let place = Place::new();

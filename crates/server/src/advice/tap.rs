@@ -69,8 +69,8 @@ impl Tap {
         self.was_used.load(Ordering::Relaxed)
     }
 
-    /// Whether it is open; if not, notes that it was used.
-    fn is_open(&self) -> bool {
+    /// Notes that the tap is used. Returns whether it is open.
+    fn used(&self) -> bool {
         let is_open = self.is_open.load(Ordering::Relaxed);
         if !is_open && !self.was_used() {
             self.was_used.store(true, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Tap {
         caller: Caller,
         at_us: impl FnOnce() -> u64,
     ) {
-        if !self.is_open() {
+        if !self.used() {
             return;
         }
         let sample = Sample::with_threshold(self.threshold.load(Ordering::Relaxed), self.seed);
@@ -162,7 +162,7 @@ impl Tap {
     /// Notes evictions that a client told, in their order. `has_contents`: it handed the contents
     /// over too.
     pub(crate) fn note_evictions(&self, gone: &[ClientEviction], client: u8, has_contents: bool) {
-        if !self.is_open() {
+        if !self.used() {
             return;
         }
         let sample = Sample::with_threshold(self.threshold.load(Ordering::Relaxed), self.seed);

@@ -15,7 +15,7 @@ use undercroft_text::Bytes;
 
 use super::memory_limit;
 use super::run::Running;
-use super::set::{Asked, SetError};
+use super::set::{Asked, DROP, SetError};
 use crate::config::{Changes, Settings, VolumeConfig};
 use crate::volume::Volume;
 
@@ -47,10 +47,11 @@ impl Running {
     async fn set_options(&mut self, asked: &Asked) -> Result<String, SetError> {
         // A reload may have come in between.
         self.exports.door.admit(&asked.peer).map_err(SetError::Failed)?;
-        let name = &asked.volume;
+        let name = Some(asked.volume.clone()).filter(|name| !name.is_empty());
+        let name = &name.or_else(|| self.exports.default_name()).unwrap_or_default();
         let options: Vec<&str> = asked.options.lines().filter(|line| !line.is_empty()).collect();
         let found = self.config.volumes.iter().position(|volume| volume.name == *name);
-        let (Some(at), Some(_)) = (found, self.served(name)) else {
+        let (Some(at), Some(volume)) = (found, self.served(name)) else {
             let served = self.volumes();
             let served = served.iter().map(|volume| volume.config().name.as_str());
             let served = served.collect::<Vec<_>>().join(", ");
@@ -62,14 +63,16 @@ impl Running {
                 ),
             }));
         };
+        if options == [DROP] {
+            return drop_cached(&volume).await.map_err(SetError::Failed);
+        }
         if options.is_empty() {
             return Err(SetError::Wrong("nothing to change: give KEY=VALUE".to_owned()));
         }
         let now = self.config.volumes[at].clone();
         let next = Settings::changed(&now, &options).map_err(SetError::Wrong)?;
         self.config.validate_access(&next).map_err(SetError::Wrong)?;
-        let total = self.config.is_cache_given.then_some(self.config.cache_bytes);
-        let goes_on = self.change_cache(at, &next, total).await.map_err(SetError::Failed)?;
+        let goes_on = self.set_cache(at, &next).await.map_err(SetError::Failed)?;
         self.change_write_back(at, &next);
         self.change_access(at, &next).await;
         let keys = options.iter().filter_map(|option| option.split_once('=')).map(|(key, _)| key);
@@ -91,17 +94,32 @@ impl Running {
     }
 
     /// Changes the cache of the volume at a place of the configuration: all of size, policy and
-    /// placement, or nothing. `total`: what all caches may have together. Returns whether the
-    /// change still goes on.
-    pub(super) async fn change_cache(
-        &mut self,
+    /// placement, or nothing. Returns whether the change still goes on.
+    async fn set_cache(&mut self, at: usize, next: &VolumeConfig) -> Result<bool, String> {
+        let Some(after) = self.planned_cache(at, next)? else { return Ok(false) };
+        let now = &self.config.volumes[at];
+        if after.cache_bytes() > now.cache_bytes() {
+            let total = self.config.is_cache_given.then_some(self.config.cache_bytes);
+            has_room(&self.config.volumes, &after, total)?;
+            let others = self.config.volumes.iter().filter(|volume| volume.name != after.name);
+            let volumes: Vec<_> = others.cloned().chain([after.clone()]).collect();
+            memory_limit::check(&volumes).map_err(|error| error.to_string())?;
+        }
+        // What others have lent must be theirs before it can be given away.
+        let _nothing_is_lent = self.lending.take_back(&self.exports).await?;
+        self.change_cache(after).await
+    }
+
+    /// The volume at a place of the configuration as it is with the cache of `next`; `None` if that
+    /// is the same. Whether there is memory is another question.
+    pub(super) fn planned_cache(
+        &self,
         at: usize,
         next: &VolumeConfig,
-        total: Option<u64>,
-    ) -> Result<bool, String> {
+    ) -> Result<Option<VolumeConfig>, String> {
         let now = &self.config.volumes[at];
         if !now.has_changed(next, Changes::Cache) {
-            return Ok(false);
+            return Ok(None);
         }
         let mut after = now.clone();
         after.take_cache(next);
@@ -111,12 +129,16 @@ impl Running {
         if let Some((option, why)) = now.fixes(&after) {
             return Err(format!("{option}: changed, which needs a restart ({why})"));
         }
-        if after.cache_bytes() > now.cache_bytes() {
-            self.has_room(&after, total)?;
+        if let Some(volume) = self.served(&now.name) {
+            volume.can_change(&after)?;
         }
-        // What others have lent must be theirs before it can be given away.
-        let _nothing_is_lent = self.lending.take_back(&self.exports).await?;
-        let Some(volume) = self.served(&now.name) else { return Ok(false) };
+        Ok(Some(after))
+    }
+
+    /// Changes the cache of a volume as [planned](Self::planned_cache), or not at all. Nothing may
+    /// be lent meanwhile. Returns whether the change still goes on.
+    pub(super) async fn change_cache(&mut self, after: VolumeConfig) -> Result<bool, String> {
+        let Some(volume) = self.served(&after.name) else { return Ok(false) };
         // A task of its own, because it must run to its end.
         let (changes, wanted) = (Arc::clone(&volume), after.clone());
         let mut change = tokio::spawn(async move { changes.change(&wanted).await });
@@ -128,32 +150,12 @@ impl Running {
                 true
             }
         };
-        let (name, cache) = (&after.name, Bytes(after.cache_bytes()));
+        let (name, cache) = (after.name.clone(), Bytes(after.cache_bytes()));
         let (policy, placement) = (after.policy.to_string(), after.placement.to_string());
         tracing::info!(volume = name, %cache, policy, placement, "its cache has changed");
-        self.config.volumes[at] = after;
+        self.replace_config(after);
         self.config.cache_bytes = self.config.cache_bytes.max(self.assigned());
         Ok(goes_on)
-    }
-
-    /// Whether there is memory for the cache of a volume as it is to be.
-    pub(super) fn has_room(&self, after: &VolumeConfig, total: Option<u64>) -> Result<(), String> {
-        let others = self.config.volumes.iter().filter(|volume| volume.name != after.name);
-        let taken = others.clone().map(VolumeConfig::cache_bytes).sum();
-        if let Some(total) = total {
-            let (free, own) = (total.saturating_sub(taken), after.cache_bytes());
-            if own > free {
-                return Err(format!(
-                    "it asks for {} of cache, and {} of {} are free for it: give the server a \
-                     larger cache, or other volumes a smaller one",
-                    Bytes(own),
-                    Bytes(free),
-                    Bytes(total)
-                ));
-            }
-        }
-        let volumes: Vec<_> = others.cloned().chain([after.clone()]).collect();
-        memory_limit::check(&volumes).map_err(|error| error.to_string())
     }
 
     /// Changes what may be dirty in the volume at a place of the configuration.
@@ -198,6 +200,47 @@ fn log_access(volume: &str, keys: &[&str]) {
     } else {
         tracing::info!(volume, keys, "who may use it has changed");
     }
+}
+
+/// Drops what a volume has cached. Returns what is to be said of that.
+async fn drop_cached(volume: &Arc<Volume>) -> Result<String, String> {
+    let (name, drops) = (&volume.config().name, Arc::clone(volume));
+    // A task of its own, because a range that is registered must be ended.
+    let dropping = tokio::spawn(async move { drops.drop_cached().await });
+    match timeout(PATIENCE, dropping).await {
+        Ok(Ok(dropped)) => {
+            let blocks = dropped?;
+            Ok(format!("volume '{name}': {blocks} blocks dropped from the cache"))
+        }
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!(
+            "volume '{name}' waits for requests that its store has not answered; what is cached is \
+             dropped as soon as they are, unless blocks are dirty by then"
+        )),
+    }
+}
+
+/// Whether the cache of a volume as it is to be fits beside those of the others among `volumes`.
+/// `total`: what all caches may have together, if that is given.
+pub(super) fn has_room(
+    volumes: &[VolumeConfig],
+    after: &VolumeConfig,
+    total: Option<u64>,
+) -> Result<(), String> {
+    let others = volumes.iter().filter(|volume| volume.name != after.name);
+    let taken = others.map(VolumeConfig::cache_bytes).sum();
+    let Some(total) = total else { return Ok(()) };
+    let (free, own) = (total.saturating_sub(taken), after.cache_bytes());
+    if own <= free {
+        return Ok(());
+    }
+    Err(format!(
+        "it asks for {} of cache, and {} of {} are free for it: give the server a larger cache, or \
+         other volumes a smaller one",
+        Bytes(own),
+        Bytes(free),
+        Bytes(total)
+    ))
 }
 
 /// Logs if a change that goes on fails after all.

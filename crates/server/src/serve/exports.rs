@@ -328,7 +328,7 @@ impl ExportEntry {
     }
 
     /// The open connections.
-    fn open_connections(&self) -> Vec<Arc<Connection>> {
+    pub(super) fn open_connections(&self) -> Vec<Arc<Connection>> {
         let clients = self.connections.all.lock().unwrap_or_else(PoisonError::into_inner);
         clients.iter().filter_map(Weak::upgrade).collect()
     }

@@ -1,6 +1,6 @@
-//! Whether the memory that the caches are promised exists, with what comes with them (index, policy,
-//! advice): it is compared with the machine's, and with what the control groups of this process
-//! allow.
+//! Whether the memory that the caches are promised exists, with what comes with them (index,
+//! policy, advice): it is compared with the machine's, and with what the control groups of this
+//! process allow.
 
 use std::fs;
 use std::path::{Path, PathBuf};

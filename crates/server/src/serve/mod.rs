@@ -38,6 +38,6 @@ pub use check::{Checked, check};
 pub(crate) use hint_session::runs;
 pub use hint_session::status_over_nbd;
 pub use run::{Running, ServeError};
-pub use set::{Asked, SetError, set_over_nbd};
+pub use set::{Asked, SetError, drop_over_nbd, set_over_nbd};
 pub use surroundings::{GiveStore, Surroundings};
 pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

@@ -1,9 +1,22 @@
 //! SIGHUP: what changes while a server runs: certificates, sizes, added and removed volumes, and
-//! what `change.rs` changes of a volume. Whatever cannot be changed is logged with the reason, and
-//! stays as it was.
+//! what `change.rs` changes of a volume. A new configuration is taken on wholly or not at all
+//! (`reload/plan.rs`), but for options that need a restart: these are logged, and stay as they
+//! were.
 //!
 //! Memory: a volume keeps its share of the cache until its own `cache` changes. An added volume
 //! takes its share (`cache=SIZE`) from the unassigned cache; a removed volume returns its share.
+
+/// Logs a problem, and keeps it for the result of the reload.
+macro_rules! problem {
+    ($problems:expr, $log:ident!($($field:ident = $value:expr,)* $text:literal $(,)?)) => {{
+        tracing::$log!($($field = $value,)* $text);
+        let fields: Vec<(&str, String)> = vec![$((stringify!($field), $value.to_string())),*];
+        $problems.keep(&fields, &format!($text));
+    }};
+}
+
+mod plan;
+mod replaced;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +25,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use undercroft_nbd::Peer;
-use undercroft_text::Bytes;
 
+use self::plan::{Plan, Refusal};
 use super::arrivals::{Arrival, First, Opener};
 use super::exports::ExportEntry;
-use super::memory_limit;
 use super::run::{GRACE, Running, ServeError, close, expiry, look_at_certificates, opener};
 use super::set::OWNER;
 use crate::clock;
@@ -34,15 +46,6 @@ const LOOK: Duration = Duration::from_millis(10);
 /// What the present reload could not do.
 #[derive(Default)]
 pub(super) struct Problems(Mutex<Vec<String>>);
-
-/// Logs a problem, and keeps it for the result of the reload.
-macro_rules! problem {
-    ($problems:expr, $log:ident!($($field:ident = $value:expr,)* $text:literal $(,)?)) => {{
-        tracing::$log!($($field = $value,)* $text);
-        let fields: Vec<(&str, String)> = vec![$((stringify!($field), $value.to_string())),*];
-        $problems.keep(&fields, &format!($text));
-    }};
-}
 
 impl Problems {
     fn keep(&self, fields: &[(&str, String)], text: &str) {
@@ -72,34 +75,11 @@ impl Running {
                 let error = error.replacen("mistakes:\n  ", "mistakes: ", 1).replace("\n  ", "; ");
                 problem!(self.problems, error!("{error}; all settings stay as they were"))
             }
-            Ok(next) => {
-                for option in self.config.fixed_changes(&next) {
-                    problem!(
-                        self.problems,
-                        warn!("{option}: changed, which needs a restart; stays as it was")
-                    );
-                }
-                self.config.tls.take_keys(&next.tls);
-                self.config.http_token_file.clone_from(&next.http_token_file);
-                self.config.http_hosts.clone_from(&next.http_hosts);
-                self.rights.hosts.set(&self.config);
-                // Until they are tried again, no volume arrives.
-                join_all(self.arrivals.values().map(Arrival::end)).await;
-                self.arrivals.clear();
-                self.remove_volumes(&next).await;
-                self.change_volumes(&next).await;
-                self.try_again(&next);
-                self.add_volumes(&next).await;
-                let mut there: Vec<_> =
-                    self.volumes().iter().map(|volume| volume.config().name.clone()).collect();
-                there.extend(self.absent().into_iter().map(|(name, _)| name));
-                let is_there = |name: &String| there.contains(name);
-                let names = next.volumes.into_iter().map(|volume| volume.name);
-                self.exports.set_order(names.filter(is_there).collect());
-            }
+            Ok(next) => self.take(next).await,
         }
         self.reload_keys();
         self.end_the_removed().await;
+        self.open_replaced().await;
         self.grow_volumes().await;
         let problems = self.problems.take();
         match problems.len() {
@@ -109,7 +89,7 @@ impl Running {
         problems
     }
 
-    fn configured(&self, name: &str) -> Option<&VolumeConfig> {
+    pub(super) fn configured(&self, name: &str) -> Option<&VolumeConfig> {
         self.config.volumes.iter().find(|volume| volume.name == name)
     }
 
@@ -201,20 +181,123 @@ impl Running {
         }
     }
 
-    /// Closes the volumes that are no longer in the configuration, and retries those that could not
-    /// be closed before.
-    async fn remove_volumes(&mut self, next: &ServerConfig) {
-        let stays = |name: &str| next.volumes.iter().any(|volume| volume.name == name);
-        let names: Vec<_> = self.config.volumes.iter().map(|v| v.name.clone()).collect();
-        for name in names.into_iter().filter(|name| !stays(name)) {
-            if self.exports.forget(&name) {
-                self.config.volumes.retain(|volume| volume.name != name);
+    /// Takes on a new configuration wholly, or not at all. Options that need a restart stay as they
+    /// were in any case.
+    async fn take(&mut self, next: ServerConfig) {
+        // Until they are tried again, no volume arrives.
+        join_all(self.arrivals.values().map(Arrival::end)).await;
+        self.arrivals.clear();
+        self.close_leaving().await;
+        self.warn_of_restarts(&next);
+        match self.plan(&next).await {
+            Ok(plan) => self.apply(&next, plan).await,
+            Err(refusals) => {
+                for Refusal { volume, why } in refusals {
+                    match volume {
+                        Some(volume) => problem!(self.problems, error!(volume = volume, "{why}")),
+                        None => problem!(self.problems, error!("{why}")),
+                    }
+                }
+                problem!(
+                    self.problems,
+                    error!("for that reason nothing of the new configuration is applied")
+                );
+            }
+        }
+        self.wait_again();
+    }
+
+    fn warn_of_restarts(&self, next: &ServerConfig) {
+        for option in self.config.fixed_changes(next) {
+            problem!(
+                self.problems,
+                warn!("{option}: changed, which needs a restart; stays as it was")
+            );
+        }
+        for next in &next.volumes {
+            let name = &next.name;
+            if self.is_absent(name) {
+                continue;
+            }
+            let now = self.configured(name);
+            for option in now.map(|now| now.fixed_changes(next)).unwrap_or_default() {
+                problem!(
+                    self.problems,
+                    warn!(
+                        volume = name,
+                        "{option}: changed, which needs a restart; stays as it was"
+                    )
+                );
+            }
+        }
+    }
+
+    /// Does what was planned. Only what the plan cannot know can still fail: then the caches get
+    /// their sizes back.
+    async fn apply(&mut self, next: &ServerConfig, mut plan: Plan) {
+        self.remove_volumes(&plan).await;
+        let made = match self.make_room(next, &mut plan).await {
+            Ok(()) => self.change_caches(std::mem::take(&mut plan.caches)).await,
+            Err(refusal) => Err(refusal),
+        };
+        if let Err(Refusal { volume, why }) = made {
+            let volume = volume.unwrap_or_default();
+            problem!(self.problems, error!(volume = volume, "{why}; nothing else has changed"));
+            return plan.give_up().await;
+        }
+        self.config.tls.take_keys(&next.tls);
+        self.config.http_token_file.clone_from(&next.http_token_file);
+        self.config.http_hosts.clone_from(&next.http_hosts);
+        self.rights.hosts.set(&self.config);
+        self.forget_what_was_set();
+        self.exports.door.set_administrators(&next.administrators);
+        self.config.administrators = next.administrators.clone();
+        self.config.is_cache_given = next.is_cache_given;
+        for absent in std::mem::take(&mut plan.absent) {
+            self.replace_config(absent);
+        }
+        for next in &next.volumes {
+            let found = self.config.volumes.iter().position(|now| now.name == next.name);
+            let Some(at) = found.filter(|_| !self.is_absent(&next.name)) else { continue };
+            self.config.volumes[at].size = next.size;
+            self.change_write_back(at, next);
+            self.change_access(at, next).await;
+        }
+        self.add_volumes(next, plan).await;
+        let mut there: Vec<_> =
+            self.volumes().iter().map(|volume| volume.config().name.clone()).collect();
+        there.extend(self.absent().into_iter().map(|(name, _)| name));
+        let names = next.volumes.iter().map(|volume| volume.name.clone());
+        self.exports.set_order(names.filter(|name| there.contains(name)).collect());
+    }
+
+    pub(super) fn is_absent(&self, name: &str) -> bool {
+        self.exports.absent().iter().any(|absent| absent.config().name == name)
+    }
+
+    pub(super) fn replace_config(&mut self, config: VolumeConfig) {
+        let found = self.config.volumes.iter_mut().find(|now| now.name == config.name);
+        found.into_iter().for_each(|now| *now = config.clone());
+    }
+
+    /// Closes the volumes that are no longer in the configuration.
+    async fn remove_volumes(&mut self, plan: &Plan) {
+        for name in &plan.removed {
+            if self.exports.forget(name) {
+                self.config.volumes.retain(|volume| volume.name != *name);
                 tracing::info!(volume = name, "the volume is removed, which was not served yet");
                 continue;
             }
             // Kept where `stop` finds it, before the first wait.
-            self.leaving.extend(self.exports.remove(&name));
+            self.leaving.extend(self.exports.remove(name));
         }
+        if !plan.removed.is_empty() {
+            self.close_leaving().await;
+        }
+    }
+
+    /// Closes the removed volumes that are still open, as far as their stores allow it.
+    async fn close_leaving(&mut self) {
         let mut at = 0;
         while let Some(entry) = self.leaving.get(at).cloned() {
             let name = entry.volume().config().name.clone();
@@ -237,70 +320,47 @@ impl Running {
         }
     }
 
-    /// Changes what can change, smaller caches first, and logs what cannot.
-    async fn change_volumes(&mut self, config: &ServerConfig) {
-        self.forget_what_was_set();
-        self.exports.door.set_administrators(&config.administrators);
-        self.config.administrators = config.administrators.clone();
-        self.config.is_cache_given = config.is_cache_given;
-        let absent = self.exports.absent();
-        let is_absent = |name: &str| absent.iter().any(|absent| absent.config().name == name);
-        let grows = |next: &&VolumeConfig| {
-            self.configured(&next.name).is_some_and(|now| now.cache_bytes() < next.cache_bytes())
-        };
-        let (growing, others): (Vec<_>, Vec<_>) = config.volumes.iter().partition(grows);
-        let total = config.is_cache_given.then_some(config.cache_bytes);
-        for next in others.into_iter().chain(growing) {
-            let name = &next.name;
-            let found = self.config.volumes.iter().position(|now| now.name == *name);
-            let Some(at) = found.filter(|_| !is_absent(name)) else { continue };
-            for option in self.config.volumes[at].fixed_changes(next) {
-                problem!(
-                    self.problems,
-                    warn!(
-                        volume = name,
-                        "{option}: changed, which needs a restart; stays as it was"
-                    )
-                );
+    /// Changes the caches as planned: all, or none.
+    async fn change_caches(&mut self, caches: Vec<VolumeConfig>) -> Result<(), Refusal> {
+        let mut changed = Vec::new();
+        for after in caches {
+            let name = after.name.clone();
+            let Some(before) = self.configured(&name).cloned() else { continue };
+            match self.change_cache(after).await {
+                Ok(goes_on) => {
+                    changed.push(before);
+                    if goes_on {
+                        tracing::warn!(
+                            volume = name,
+                            "its store takes what must leave the cache; the rest follows by itself"
+                        );
+                    }
+                }
+                Err(why) => {
+                    for before in changed.into_iter().rev() {
+                        let name = before.name.clone();
+                        if let Err(error) = self.change_cache(before).await {
+                            tracing::error!(volume = name, "its cache is not as before: {error}");
+                        }
+                    }
+                    return Err(Refusal { volume: Some(name), why });
+                }
             }
-            self.config.volumes[at].size = next.size;
-            match self.change_cache(at, next, total).await {
-                Ok(false) => {}
-                Ok(true) => tracing::warn!(
-                    volume = name,
-                    "its store takes what must leave the cache; the rest follows by itself"
-                ),
-                Err(why) => problem!(
-                    self.problems,
-                    warn!(volume = name, "{why}; cache, policy and placement stay as they were")
-                ),
-            }
-            self.change_write_back(at, next);
-            self.change_access(at, next).await;
         }
+        Ok(())
     }
 
-    /// Tries again to open the volumes whose stores are away, as they are configured now: nothing
-    /// of them is open, so everything can change.
-    fn try_again(&mut self, config: &ServerConfig) {
+    /// Waits again for the volumes whose stores are away, as they are configured now.
+    fn wait_again(&mut self) {
         for absent in self.exports.absent() {
             let name = &absent.config().name;
-            let now = self.config.volumes.iter().position(|now| now.name == *name);
-            let next = config.volumes.iter().find(|next| next.name == *name);
-            let (Some(now), Some(next)) = (now, next) else { continue };
-            match self.changed(&self.config.volumes[now], next, config.cache_bytes) {
-                Ok(changed) => self.config.volumes[now] = changed,
-                Err(error) => {
-                    self.config.volumes[now].take_access(next);
-                    problem!(
-                        self.problems,
-                        error!(volume = name, "stays as it was, except for access: {error}")
-                    );
-                }
+            let Some(config) = self.configured(name) else { continue };
+            if self.arrivals.contains_key(name) {
+                continue;
             }
             match self.opener() {
                 Ok(opener) => {
-                    let arrival = opener.wait_for(&self.config.volumes[now]);
+                    let arrival = opener.wait_for(config);
                     self.arrivals.insert(name.clone(), arrival);
                 }
                 Err(error) => problem!(
@@ -311,60 +371,42 @@ impl Running {
         }
     }
 
-    /// A volume that is not open, with its new configuration. It keeps its part of the rest of the
-    /// cache.
-    fn changed(
-        &self,
-        before: &VolumeConfig,
-        next: &VolumeConfig,
-        cache_bytes: u64,
-    ) -> Result<VolumeConfig, String> {
-        let mut changed = next.clone();
-        if next.cache.own().is_none() {
-            changed.share_rest(before.cache_bytes())?;
-        }
-        self.has_room(&changed, Some(cache_bytes.max(self.config.cache_bytes)))?;
-        Ok(changed)
-    }
-
     /// What opens volumes from now on.
-    fn opener(&self) -> Result<Opener, ServeError> {
+    pub(super) fn opener(&self) -> Result<Opener, ServeError> {
         opener(&self.config, &self.surroundings, &self.exports, self.state.as_ref())
     }
 
-    async fn add_volumes(&mut self, config: &ServerConfig) {
-        for next in &config.volumes {
-            let name = &next.name;
-            if self.configured(name).is_some() {
-                if self.leaving.iter().any(|entry| entry.volume().config().name == *name) {
-                    problem!(
-                        self.problems,
-                        error!(
-                            volume = name,
-                            "is not served: it was removed, and what it holds is not all written; the \
+    /// Serves the volumes that the plan has opened.
+    async fn add_volumes(&mut self, next: &ServerConfig, mut plan: Plan) {
+        for entry in &self.leaving {
+            let name = &entry.volume().config().name;
+            if next.volumes.iter().any(|volume| volume.name == *name) {
+                problem!(
+                    self.problems,
+                    error!(
+                        volume = name,
+                        "is not served: it was removed, and what it holds is not all written; the \
                          next SIGHUP tries to close it and to open it again"
-                        )
-                    );
-                }
-                continue;
-            }
-            match self.add_volume(next, config.cache_bytes).await {
-                Ok(true) => {
-                    let store = next.store.to_string();
-                    tracing::info!(volume = name, store, "the volume is added");
-                }
-                // Its task says why.
-                Ok(false) => {}
-                Err(error) => {
-                    problem!(self.problems, error!(volume = name, "is not added: {error}"))
-                }
+                    )
+                );
             }
         }
+        if !plan.added.is_empty() {
+            match self.opener() {
+                Ok(opener) => {
+                    for (volume, first) in std::mem::take(&mut plan.added) {
+                        self.serve_added(&opener, volume, first);
+                    }
+                }
+                Err(error) => problem!(self.problems, error!("no volume is added: {error}")),
+            }
+        }
+        plan.give_up().await;
         let assigned = self.assigned();
-        if config.cache_bytes >= assigned {
-            self.config.cache_bytes = config.cache_bytes;
+        if next.cache_bytes >= assigned {
+            self.config.cache_bytes = next.cache_bytes;
         } else {
-            let told = config.cache_bytes;
+            let told = next.cache_bytes;
             problem!(
                 self.problems,
                 warn!(
@@ -376,48 +418,29 @@ impl Running {
         }
     }
 
+    fn serve_added(&mut self, opener: &Opener, config: VolumeConfig, first: Option<First>) {
+        let (name, store) = (config.name.clone(), config.store.to_string());
+        match first {
+            Some(First::Open(volume)) => {
+                opener.serve(volume, &config);
+                tracing::info!(volume = name, store, "the volume is added");
+            }
+            // Its task says why.
+            Some(First::Away(waiting)) => {
+                self.arrivals.insert(name, opener.wait(waiting));
+            }
+            None => return,
+        }
+        self.config.volumes.push(config);
+    }
+
     /// Bytes of cache assigned to volumes.
     pub(super) fn assigned(&self) -> u64 {
         self.config.volumes.iter().map(VolumeConfig::cache_bytes).sum()
     }
 
-    /// Adds a volume; returns whether it is served already, and not waited for.
-    async fn add_volume(&mut self, next: &VolumeConfig, cache_bytes: u64) -> Result<bool, String> {
-        let Some(own) = next.cache.own() else {
-            return Err(
-                "give it a cache of its own, cache=SIZE or cache=off: the volumes without \
-                        one have divided the rest at the start"
-                    .to_owned(),
-            );
-        };
-        let free = cache_bytes.saturating_sub(self.assigned());
-        if own > free {
-            return Err(format!(
-                "it asks for {} of cache, and {} of {} belong to no volume; give the server a \
-                 larger cache, or the volume a smaller one",
-                Bytes(own),
-                Bytes(free),
-                Bytes(cache_bytes)
-            ));
-        }
-        let volumes = [&self.config.volumes[..], std::slice::from_ref(next)].concat();
-        memory_limit::check(&volumes).map_err(|error| error.to_string())?;
-        let _nothing_is_lent = self.lending.take_back(&self.exports).await?;
-        let opener = self.opener().map_err(|error| error.to_string())?;
-        let first = opener.open(next).await.map_err(|error| error.to_string())?;
-        self.config.volumes.push(next.clone());
-        let is_open = matches!(first, First::Open(_));
-        match first {
-            First::Open(volume) => opener.serve(volume, next),
-            First::Away(waiting) => {
-                self.arrivals.insert(next.name.clone(), opener.wait(waiting));
-            }
-        }
-        Ok(is_open)
-    }
-
-    /// Ends the connections of some peers to a volume, its control export and its advice, after the
-    /// entry was closed for them. Takes at most [`GRACE`]; requests are refused at once.
+    /// Ends the connections of some peers to a volume and to its control export, after the entry
+    /// was closed for them. Takes at most [`GRACE`]; requests are refused at once.
     pub(super) async fn end_connections(
         &self,
         entry: &ExportEntry,

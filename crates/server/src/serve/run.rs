@@ -10,14 +10,15 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{join_all, try_join_all};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::sleep;
 use undercroft_frames::Memory;
 use undercroft_nbd::{ClientOptions, Server, ServerOptions, Tls, TlsKeys};
 use undercroft_store::{AWAY, Facts, OpenOptions};
@@ -46,6 +47,9 @@ use crate::volume::state::{SavedContent, StateError};
 
 /// How long connections may take to end when the server stops.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
+
+/// Time between two looks whether stores still have their names.
+const LOOK_AT_NAMES: Duration = Duration::from_secs(2);
 
 /// Why a server could not start or stop properly.
 #[derive(Debug, thiserror::Error)]
@@ -165,6 +169,7 @@ impl Running {
             tokio::spawn(save_now_and_then(state.clone(), exports, config.state_interval));
         }
         tokio::spawn(feed(Arc::downgrade(&exports)));
+        tokio::spawn(look_at_names(Arc::downgrade(&exports)));
         let mut addresses = Vec::new();
         for (listener, uri) in listeners {
             addresses.push(uri);
@@ -283,7 +288,7 @@ pub(super) async fn close(
     state: Option<&StateFolder>,
 ) -> Result<(), Unwritten> {
     if let Some(state) = state {
-        state.save(volume);
+        state.save_by(volume, StateFolder::save_last).await;
     }
     volume.close().await?;
     state.into_iter().for_each(|state| state.mark_clean(volume));
@@ -424,13 +429,16 @@ pub(super) fn expiry(config: &TlsConfig) -> i64 {
 #[derive(Clone)]
 pub(super) struct StateFolder {
     path: PathBuf,
+    /// Held while a state is taken and written: otherwise two would write the same file at a time,
+    /// or an older state would replace a newer one.
+    saving: Arc<Mutex<()>>,
 }
 
 impl StateFolder {
     fn open(path: PathBuf) -> Result<StateFolder, ServeError> {
         let what = format!("state folder {}", path.display());
         fs::create_dir_all(&path).map_err(|error| work(&what, &error))?;
-        Ok(StateFolder { path })
+        Ok(StateFolder { path, saving: Arc::default() })
     }
 
     fn content(&self, volume: &Volume) -> PathBuf {
@@ -466,14 +474,48 @@ impl StateFolder {
         }
     }
 
-    fn save(&self, volume: &Volume) {
-        let path = self.content(volume);
+    /// Saves the state of a volume, unless that is closing: then the last state is saved already.
+    fn save(&self, volume: &Volume) -> Result<(), StateError> {
+        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        if volume.is_closing() { Ok(()) } else { self.write(volume) }
+    }
+
+    /// Saves the last state of a volume, which refuses requests from then on.
+    fn save_last(&self, volume: &Volume) -> Result<(), StateError> {
+        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        volume.closing.store(true, Ordering::SeqCst);
+        self.write(volume)
+    }
+
+    fn write(&self, volume: &Volume) -> Result<(), StateError> {
         // The neighbours of a level would not know about the restored blocks.
         let config = volume.config();
-        if config.cache_blocks > 0 && config.placement.scheme().is_none() {
-            if let Err(error) = volume.content().and_then(|content| content.save(&path)) {
+        if config.cache_blocks == 0 || config.placement.scheme().is_some() {
+            return Ok(());
+        }
+        volume.content().and_then(|content| content.save(&self.content(volume)))
+    }
+
+    /// Saves by a thread that may wait for the disk, and logs a failure.
+    async fn save_by(
+        &self,
+        volume: &Arc<Volume>,
+        save: fn(&StateFolder, &Volume) -> Result<(), StateError>,
+    ) {
+        let (state, saved) = (self.clone(), Arc::clone(volume));
+        if let Ok(Err(error)) = spawn_blocking(move || save(&state, &saved)).await {
+            tracing::warn!("{}: {error}", self.content(volume).display());
+        }
+    }
+
+    /// Removes the saved state of a volume.
+    pub(super) fn forget(&self, volume: &Volume) {
+        let path = self.content(volume);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!("{}: {error}", path.display());
             }
+            _ => {}
         }
     }
 
@@ -501,13 +543,50 @@ fn restore(volume: &Arc<Volume>, path: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
+/// Looks again and again whether the stores of all volumes still have their names.
+async fn look_at_names(exports: Weak<ExportTable>) {
+    loop {
+        sleep(LOOK_AT_NAMES).await;
+        let Some(exports) = exports.upgrade() else { return };
+        let volumes: Vec<_> =
+            exports.all().iter().map(|entry| Arc::clone(entry.volume())).collect();
+        drop(exports);
+        join_all(volumes.iter().map(|volume| volume.look_at_name())).await;
+    }
+}
+
 async fn save_now_and_then(state: StateFolder, exports: Arc<ExportTable>, interval: Duration) {
     loop {
-        tokio::time::sleep(interval).await;
-        for entry in exports.all().iter().filter(|entry| !entry.volume().is_closing()) {
-            let (state, volume) = (state.clone(), Arc::clone(entry.volume()));
-            // Writing the file may wait for the disk.
-            let _ = tokio::task::spawn_blocking(move || state.save(&volume)).await;
+        sleep(interval).await;
+        for entry in exports.all() {
+            state.save_by(entry.volume(), StateFolder::save).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    #[tokio::test]
+    async fn states_are_saved_one_after_another_and_the_last_is_the_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateFolder::open(folder.path().to_owned()).unwrap();
+        let volumes = [Settings::volume("v=mem:,size=4MiB,cache=1MiB").unwrap()];
+        let config = Settings::default().set("volume", volumes.to_vec()).config().unwrap();
+        let (options, surroundings) = (ClientOptions::default(), Surroundings::default());
+        let volume = open_volume(&config.volumes[0], &options, &surroundings).await.unwrap();
+        std::thread::scope(|scope| {
+            let save = |_| scope.spawn(|| (0..50).try_for_each(|_| state.save(&volume)));
+            for saved in (0..4).map(save).collect::<Vec<_>>() {
+                saved.join().unwrap().unwrap();
+            }
+        });
+        state.save_last(&volume).unwrap();
+        let path = state.content(&volume);
+        fs::remove_file(&path).unwrap();
+        state.save(&volume).unwrap();
+        assert!(!path.exists(), "a save that was late wrote over the last one");
     }
 }

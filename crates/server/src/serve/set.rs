@@ -1,6 +1,8 @@
-//! `undercroft set`: the export `@set/NAME`, by which an administrator changes a volume while it is
-//! served. A WRITE at 0 carries the options, one `KEY=VALUE` a line; it is answered when they are
-//! applied, or fails with the reason. A READ at 0 then returns what was changed.
+//! `undercroft set` and `undercroft drop`: the export `@set/NAME`, by which an administrator
+//! changes a volume while it is served; without a name it is the first volume. A WRITE at 0 carries
+//! the options, one `KEY=VALUE` a line, or `drop`, by which the volume drops what it has cached. It
+//! is answered when that is done, or fails with the reason. A READ at 0 then returns what was
+//! changed.
 //!
 //! Who may: over a unix socket the server's own user and root, whom the kernel names; over TLS the
 //! certificates that the configuration lists. One request is taken at a time, of at most
@@ -31,6 +33,9 @@ pub(super) const OWNER: u64 = u64::MAX;
 
 /// Bytes of the export: most bytes of a request, and of an answer.
 const SET_BYTES: u32 = 4096;
+
+/// What is asked for in place of options if a volume is to drop what it has cached.
+pub(super) const DROP: &str = "drop";
 
 /// Why nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -254,8 +259,24 @@ pub async fn set_over_nbd(
     volume: &str,
     changes: &[String],
 ) -> Result<String, SetError> {
+    ask_over_nbd(uri, options, volume, changes.join("\n")).await
+}
+
+/// Has the volume of a URI drop what it has cached. Returns what was dropped, in lines.
+///
+/// # Errors
+/// Why the server does not do it. Nothing is dropped then.
+pub async fn drop_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<String, SetError> {
+    ask_over_nbd(uri, options, &uri.export, DROP.to_owned()).await
+}
+
+async fn ask_over_nbd(
+    uri: &Uri,
+    options: &ClientOptions,
+    volume: &str,
+    text: String,
+) -> Result<String, SetError> {
     let uri = Uri { export: format!("{SET}{volume}"), ..uri.clone() };
-    let text = changes.join("\n");
     if text.len() > SET_BYTES as usize {
         return Err(SetError::Wrong(format!("more than {SET_BYTES} bytes of options")));
     }

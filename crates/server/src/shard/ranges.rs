@@ -33,6 +33,9 @@ pub(crate) enum RangeKind {
     Trim,
     /// The cache drops them, after dirty ones are written out.
     Forget,
+    /// The cache drops them, since the store was changed from outside. With a dirty block among
+    /// them this fails, and all stay.
+    Drop,
 }
 
 /// The registered ranges of a shard, in the order of their arrival.

@@ -147,9 +147,17 @@ impl Volume {
         self.changing.try_lock().is_err()
     }
 
-    /// Changes the cache; the caller holds `changing`. `is_share`: the new size is the volume's
-    /// share.
-    async fn make(self: &Arc<Self>, next: &VolumeConfig, is_share: bool) -> Result<(), String> {
+    /// Whether [`change`](Self::change) could take on the cache of `next`, as far as that can be
+    /// known without taking memory.
+    ///
+    /// # Errors
+    /// What cannot change, or does not fit the volume.
+    pub(crate) fn can_change(&self, next: &VolumeConfig) -> Result<(), String> {
+        self.checked(next).map(drop)
+    }
+
+    /// The configuration with the cache of `next`, and whether policy or placement are replaced.
+    fn checked(&self, next: &VolumeConfig) -> Result<(VolumeConfig, bool), String> {
         let before = self.now();
         let mut after = VolumeConfig::clone(&before);
         after.take_cache(next);
@@ -163,6 +171,13 @@ impl Volume {
         if is_replaced {
             after.try_level().map_err(|error| error.to_string())?;
         }
+        Ok((after, is_replaced))
+    }
+
+    /// Changes the cache; the caller holds `changing`. `is_share`: the new size is the volume's
+    /// share.
+    async fn make(self: &Arc<Self>, next: &VolumeConfig, is_share: bool) -> Result<(), String> {
+        let (after, is_replaced) = self.checked(next)?;
         if self.shards.is_empty() {
             return Ok(());
         }

@@ -4,11 +4,16 @@
 use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError};
 
+use undercroft_nbd::Failure;
+
 use crate::answer::Failed;
 use crate::shard::content::{Content, Slot};
 use crate::shard::ranges::RangeKind;
 use crate::volume::store_health::StoreRequest;
 use crate::volume::{Volume, Work};
+
+const DIRTY: &str = "blocks are dirty, newer than what the store has: let them be written first \
+                     (FLUSH), or they would be lost";
 
 /// A registered range; it must be ended.
 pub(crate) struct RangeOp {
@@ -82,7 +87,7 @@ impl Volume {
         }
         let content: fn() -> Content = match range.kind {
             RangeKind::Zero(_) => || Content::Zero,
-            RangeKind::Trim | RangeKind::Forget => || Content::Absent,
+            RangeKind::Trim | RangeKind::Forget | RangeKind::Drop => || Content::Absent,
         };
         // A failed store request may have changed a part of it: clean copies are dropped.
         let is_clean: fn(&Slot) -> bool = |slot| slot.state.dirty.is_none();
@@ -105,7 +110,8 @@ impl Volume {
                 self.lock(index).range_ended(&range.blocks, index);
             }
             // Operations parked behind the range stay parked meanwhile.
-            let mut next = Some(0);
+            let stays = range.kind == RangeKind::Drop && result.is_err();
+            let mut next = (!stays).then_some(0);
             while let Some(from) = next {
                 next = {
                     let mut shard = self.lock(index);
@@ -142,7 +148,34 @@ impl Volume {
                 self.ask_store(StoreRequest::Trim, trim).await
             }
             RangeKind::Forget => self.write_dirty_of(&range.blocks).await,
+            RangeKind::Drop => match self.has_dirty_within(&range.blocks) {
+                true => Err(Failed::new(Failure::Io, DIRTY)),
+                false => Ok(()),
+            },
         }
+    }
+
+    fn has_dirty_within(&self, blocks: &RangeInclusive<u64>) -> bool {
+        (0..self.shards.len()).any(|shard| !self.lock(shard).dirty_within(blocks).is_empty())
+    }
+
+    /// Drops everything that is cached, since the store was changed from outside: what is read from
+    /// then on comes from the store. Waits for requests in progress. Returns how many blocks were
+    /// cached.
+    ///
+    /// # Errors
+    /// There are dirty blocks, which are newer than the store. Nothing is dropped then.
+    pub async fn drop_cached(self: &Arc<Self>) -> Result<u64, String> {
+        let stats = self.stats();
+        let Some(last) = self.geometry.size().div_ceil(self.geometry.block_bytes()).checked_sub(1)
+        else {
+            return Ok(0);
+        };
+        if stats.dirty > 0 {
+            return Err(format!("{} {DIRTY}", stats.dirty));
+        }
+        let dropped = self.take_on_range(0..=last, RangeKind::Drop, false).await;
+        dropped.map(|()| stats.resident).map_err(|error| error.to_string())
     }
 
     /// Writes the dirty blocks of a range. No other operation can touch them meanwhile.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
 use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
@@ -23,6 +24,9 @@ use crate::volume::Volume;
 /// Shortest time between two log lines about failures of one kind, and the time after which a
 /// failed kind is in order when others are.
 const PAUSE: Duration = Duration::from_secs(60);
+
+/// Longest wait for an answer about the store's name.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// The kinds of requests to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub(crate) struct StoreHealth {
     /// One bit for each kind that fails now.
     failing: AtomicU64,
     failures: AtomicU64,
+    /// What is wrong with the store's name.
+    astray: Mutex<Option<String>>,
     seen: Mutex<Seen>,
 }
 
@@ -114,6 +120,21 @@ impl StoreHealth {
         }
     }
 
+    /// Notes what is wrong with the store's name, and logs a change of that.
+    fn note_astray(&self, volume: &str, astray: Option<String>) {
+        let mut known = self.astray.lock().unwrap_or_else(PoisonError::into_inner);
+        match &astray {
+            _ if *known == astray => return,
+            Some(what) => tracing::error!(
+                volume,
+                "{what}: what clients write is lost when the server ends; put the file back, or \
+                 have the new one opened by SIGHUP while no client is connected"
+            ),
+            None => tracing::warn!(volume, "the file that is open has its name again"),
+        }
+        *known = astray;
+    }
+
     /// Number of requests that failed so far.
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
@@ -126,7 +147,7 @@ impl StoreHealth {
         let names = NAMES.iter().enumerate().filter(|(number, _)| failing & 1 << number != 0);
         let names: Vec<_> = names.map(|(_, name)| *name).collect();
         if names.is_empty() {
-            return None;
+            return self.astray.lock().unwrap_or_else(PoisonError::into_inner).clone();
         }
         let error = seen.error.as_deref().unwrap_or("");
         Some(format!("the store fails requests ({}): {error}", names.join(", ")))
@@ -145,6 +166,14 @@ impl Volume {
             (late > 0).then(|| format!("the store has not answered {late} requests in time"));
         let stopped = || Some(format!("the store makes no changes: {}", self.store.stopped()?));
         late.or_else(stopped).or_else(|| self.store_health.trouble())
+    }
+
+    /// Looks whether the store's name still leads to what is open, and returns what is wrong with
+    /// it. Waits at most [`LOOK`] for the store.
+    pub(crate) async fn look_at_name(&self) -> Option<String> {
+        let astray = timeout(LOOK, self.store.astray()).await.ok()?;
+        self.store_health.note_astray(&self.config.name, astray.clone());
+        astray
     }
 
     /// Notes how a request to the store ended.

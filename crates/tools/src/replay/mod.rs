@@ -11,6 +11,7 @@
 
 mod aware_level;
 mod content;
+mod empty;
 mod layout;
 mod player;
 mod reporting_level;
@@ -35,6 +36,7 @@ use scheme_level::SchemeLevel;
 use undercroft_hints::{ClientId, LevelLink, Mailbox, Report};
 
 pub use aware_level::{KnownReport, ProbeReport};
+pub use empty::first_data;
 pub use reporting_level::ToldReport;
 pub use scheme_level::LevelReport;
 
