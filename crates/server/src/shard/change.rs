@@ -70,9 +70,8 @@ impl Shard {
         self.staged_frames = config.staged_frames();
         if !cooperates {
             (self.coop, self.digests) = (None, None);
-            // They waited for evictions that nobody tells any more.
-            let waiting: Vec<u64> = self.dirty.all_without_slot().collect();
-            waiting.into_iter().for_each(|block| self.try_write_out(block, fx));
+            // Dirty blocks waited for evictions that nobody tells any more: now they are due.
+            fx.writes_out = true;
         } else if self.coop.is_none() {
             let coop = Cooperation::new(self.cache.capacity(), seed, config.reload_at_once);
             self.coop = Some(Box::new(coop));

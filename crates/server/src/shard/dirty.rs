@@ -36,6 +36,8 @@ pub(crate) struct DirtySet {
     /// Those of the waiting changes whose blocks have no slot and need not be written out yet.
     without_slot: BTreeSet<u64>,
     next: u64,
+    /// Somebody waits for all changes with smaller numbers.
+    wanted_below: u64,
     /// Number of refusals so far.
     refusals: u64,
     /// Whether a block refused before was accepted, and the other refused ones have not been tried
@@ -55,6 +57,8 @@ struct Place {
 struct Change {
     block: u64,
     since: Instant,
+    /// When its write-out began, while it is being written out.
+    begun: Option<Instant>,
     /// How often the store refused it.
     refused: u32,
     /// Whether it was in a run that failed, so that it must be tried alone.
@@ -90,7 +94,8 @@ impl DirtySet {
     pub(crate) fn mark(&mut self, block: u64, state: &mut State, at: Instant) {
         if state.dirty.is_none() {
             state.dirty = Some(self.next);
-            self.wait(self.next, Change { block, since: at, refused: 0, alone: false });
+            let change = Change { block, since: at, begun: None, refused: 0, alone: false };
+            self.wait(self.next, change);
             self.next += 1;
         }
     }
@@ -106,7 +111,7 @@ impl DirtySet {
     pub(crate) fn start(&mut self, block: u64, state: &mut State) -> Option<u64> {
         let number = state.dirty.take()?;
         let change = self.remove(block, number)?;
-        self.writing.insert(number, change);
+        self.writing.insert(number, Change { begun: Some(clock::now()), ..change });
         Some(number)
     }
 
@@ -171,14 +176,20 @@ impl DirtySet {
         self.without_slot.remove(&number);
     }
 
-    /// The block that has waited longest without a slot, if more than `most` of them wait. It does
-    /// not count as one of them any more.
-    pub(crate) fn too_many_without_slot(&mut self, most: usize) -> Option<u64> {
-        if self.without_slot.len() <= most {
-            return None;
-        }
-        let number = self.without_slot.pop_first()?;
-        self.waiting.get(&number).map(|change| change.block)
+    /// Number of blocks that wait without a slot.
+    pub(crate) fn count_without_slot(&self) -> usize {
+        self.without_slot.len()
+    }
+
+    /// The block that has waited longest without a slot, if more than `most` of them wait.
+    pub(crate) fn too_many_without_slot(&self, most: usize) -> Option<u64> {
+        let number = self.without_slot.first().filter(|_| self.without_slot.len() > most)?;
+        self.waiting.get(number).map(|change| change.block)
+    }
+
+    /// The block that has waited longest without a slot does not count as one of these any more.
+    pub(crate) fn pass_without_slot(&mut self) {
+        self.without_slot.pop_first();
     }
 
     /// The blocks that wait without a slot.
@@ -213,10 +224,42 @@ impl DirtySet {
         first(self.waiting.keys().next()) && first(self.writing.keys().next())
     }
 
-    /// The waiting blocks with numbers below `bound`, oldest first, with the times of their
-    /// changes.
-    pub(crate) fn oldest(&self, bound: u64) -> impl Iterator<Item = (u64, Instant)> + '_ {
-        self.waiting.range(..bound).map(|(_, change)| (change.block, change.since))
+    /// Somebody waits for all changes with numbers below `bound`. Those that the store refused and
+    /// that have not been tried since the first `known` refusals are tried once more.
+    pub(crate) fn want_below(&mut self, bound: u64, known: u64) {
+        self.wanted_below = self.wanted_below.max(bound);
+        let refused = self.refused.range(..bound).filter(|(_, refusal)| refusal.count <= known);
+        let again: Vec<u64> = refused.map(|(&number, _)| number).collect();
+        again.into_iter().for_each(|number| self.try_again(number));
+    }
+
+    /// Whether somebody waits for a change that waits to be written out.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiting.keys().next().is_some_and(|&number| number < self.wanted_below)
+    }
+
+    /// The waiting blocks that are due, oldest first: somebody waits for them, or they are among
+    /// the `too_many` oldest, or their changes were made by `since`.
+    pub(crate) fn due_waiting(
+        &self,
+        too_many: usize,
+        since: Option<Instant>,
+    ) -> impl Iterator<Item = u64> + '_ {
+        let is_due = move |(index, (number, change)): &(usize, (&u64, &Change))| {
+            let is_old = since.is_some_and(|since| change.since <= since);
+            **number < self.wanted_below || *index < too_many || is_old
+        };
+        self.waiting.iter().enumerate().take_while(is_due).map(|(_, (_, change))| change.block)
+    }
+
+    /// Since when the store has had the oldest write-out.
+    pub(crate) fn at_store_since(&self) -> Option<Instant> {
+        self.writing.values().filter_map(|change| change.begun).min()
+    }
+
+    /// Number of changes with numbers below `bound` that the store has neither taken nor refused.
+    pub(crate) fn untried_below(&self, bound: u64) -> usize {
+        self.waiting.range(..bound).count() + self.writing.range(..bound).count()
     }
 
     /// The run of consecutive waiting blocks around `block`, at most `max`, including `block` if it
@@ -268,13 +311,6 @@ impl DirtySet {
     pub(crate) fn refused_since(&self, known: u64, bound: u64) -> Option<Failed> {
         let mut refused = self.refused.range(..bound).map(|(_, refusal)| refusal);
         refused.find(|refusal| refusal.count > known).map(|refusal| refusal.why.clone())
-    }
-
-    /// The refused blocks with numbers below `bound` that have not been tried since the first
-    /// `known` refusals.
-    pub(crate) fn refused_before(&self, known: u64, bound: u64) -> impl Iterator<Item = u64> + '_ {
-        let refused = self.refused.range(..bound).map(|(_, refusal)| refusal);
-        refused.filter(move |refusal| refusal.count <= known).map(|refusal| refusal.change.block)
     }
 
     /// The refused blocks to try again now. After the store has accepted a refused block, these are
@@ -359,7 +395,7 @@ mod tests {
         let number = set.start(11, &mut states[1]).unwrap();
         set.end(number, true, &mut states[1], refuse());
         assert!(set.is_refused(number) && !set.waits(11) && set.waits(10));
-        assert_eq!(set.oldest(u64::MAX).count(), 2, "it is in nobody's way");
+        assert_eq!(set.due_waiting(9, None).count(), 2, "it is in nobody's way");
         assert_eq!(set.count(), 3);
     }
 
@@ -386,8 +422,9 @@ mod tests {
         (0..4).for_each(|number| set.wait_without_slot(number));
         set.has_slot(1);
         assert_eq!(set.all_without_slot().collect::<Vec<_>>(), [10, 12, 13]);
-        assert_eq!(set.too_many_without_slot(3), None);
-        assert_eq!((set.too_many_without_slot(2), set.too_many_without_slot(2)), (Some(10), None));
+        assert_eq!((set.too_many_without_slot(3), set.too_many_without_slot(2)), (None, Some(10)));
+        set.pass_without_slot();
+        assert_eq!(set.too_many_without_slot(2), None);
         set.start(12, &mut states[2]).unwrap();
         set.clean(13, &mut states[3]);
         assert_eq!(set.all_without_slot().count(), 0);

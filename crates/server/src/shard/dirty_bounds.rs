@@ -45,6 +45,16 @@ impl Shard {
         self.geometry.write_back && self.is_within_bounds()
     }
 
+    /// Whether writes must soon wait for the store, or old changes wait for it much longer than
+    /// the operator wants.
+    pub(super) fn is_near_bounds(&self, now: Instant) -> bool {
+        let DirtyBounds { age, max, max_age, .. } = self.bounds;
+        let dirty = self.dirty.count() + self.write_outs as usize;
+        let late = max_age.map_or(2 * age, |max| max / 2);
+        let is_late = |since: Instant| now.saturating_duration_since(since) >= late;
+        dirty > max / 2 || self.dirty.oldest_on_its_way().is_some_and(is_late)
+    }
+
     fn is_within_bounds(&self) -> bool {
         let DirtyBounds { max, max_age, .. } = self.bounds;
         if self.dirty.count() + self.write_outs as usize >= max {

@@ -10,7 +10,7 @@
 //!    block is unloaded (`restore.rs`). `unloaded` counts unloaded blocks, active or not.
 //! 3. An active record has a running store request, a queue, or dirty content without a slot.
 //! 4. A block is in the dirty set exactly if its state is dirty.
-//! 5. If a block is starved, a write-out is running.
+//! 5. If a block is starved, a write-out is running, or starts in its turn.
 
 pub(crate) mod awaited;
 mod build;
@@ -33,7 +33,6 @@ pub(crate) mod unflushed;
 pub(crate) mod validate;
 mod write_outs;
 
-use std::collections::VecDeque;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -56,6 +55,7 @@ use crate::shard::endings::Endings;
 use crate::shard::execute::{Tools, Verdict, execute, write_now};
 use crate::shard::levels::Levels;
 use crate::shard::ranges::Ranges;
+use crate::shard::starved::Starved;
 use crate::shard::tell::{Listener, Riders};
 use crate::shard::unflushed::Unflushed;
 use crate::volume::feed::Changes;
@@ -87,7 +87,7 @@ pub(crate) struct Shard {
     /// Notified of blocks that leave.
     pub(crate) listener: Option<Arc<dyn Listener>>,
     /// Blocks whose first operation waits for a frame.
-    pub(crate) starved: VecDeque<u64>,
+    pub(crate) starved: Starved,
     /// Number of running write-outs.
     pub(crate) write_outs: u32,
     /// Number of unloaded slots.
@@ -122,6 +122,8 @@ pub(crate) struct Effects {
     pub(crate) has_left: bool,
     /// Whether a block moved down for which another may come up in exchange.
     pub(crate) settles: bool,
+    /// Whether write-outs are due.
+    pub(crate) writes_out: bool,
 }
 
 /// A store request to start.
@@ -170,7 +172,7 @@ impl Shard {
             staged_frames: 0,
             geometry,
             listener,
-            starved: VecDeque::new(),
+            starved: Starved::default(),
             write_outs: 0,
             unloaded: 0,
             together: Together::default(),
@@ -396,7 +398,7 @@ impl Shard {
     /// Executes the operations of a block as far as possible.
     pub(crate) fn step(&mut self, block: u64, fx: &mut Effects) {
         let resident = self.cache.frame(block).is_some();
-        let can_wait = self.write_outs > 0;
+        let can_wait = self.will_free_frames();
         let delays = self.delays_writes();
         let absorbs = self.absorbs();
         let mut lent = if absorbs && !resident { self.lent_frames() } else { 0 };
@@ -457,7 +459,7 @@ impl Shard {
                 Verdict::Starve if writing_out => return,
                 Verdict::Starve => {
                     record.running = Running::Starved;
-                    self.starved.push_back(block);
+                    self.starved.push(block, false);
                     return;
                 }
                 Verdict::Wait => return,
@@ -527,10 +529,14 @@ impl Shard {
         }
     }
 
-    /// The jobs of all waiting operations; a job occurs once for each waiting block of it.
-    pub(crate) fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
-        let queued = self.active.values().flat_map(|record| record.queue.iter());
-        queued.map(|op| &op.job).chain(self.ranges.parked_jobs())
+    /// The jobs of all waiting operations, and whether each waits for a frame; a job occurs once
+    /// for each waiting block of it.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = (&Arc<Job>, bool)> {
+        let queued = self.active.values().flat_map(|record| {
+            let is_starved = record.running == Running::Starved;
+            record.queue.iter().map(move |op| (&op.job, is_starved))
+        });
+        queued.chain(self.ranges.parked_jobs().map(|job| (job, false)))
     }
 
     /// Bit 0: the block is in memory, or being read; bit 1: it is dirty.

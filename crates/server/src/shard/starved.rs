@@ -1,9 +1,45 @@
 //! Frames beside those of resident blocks: who may use them, which operations wait for one, and
 //! when these go on.
 
+use std::collections::VecDeque;
+
 use crate::job::JobKind;
 use crate::shard::content::{Memory, Running};
 use crate::shard::{Action, Effects, Shard, Start};
+
+/// Of so many frames that become free, writes that wait for one get the last.
+const TURNS: u32 = 4;
+
+/// Blocks whose first operation waits for a frame. Reads go before writes: a burst of writes may
+/// have taken all frames, and is bound by the store anyway.
+#[derive(Default)]
+pub(crate) struct Starved {
+    reads: VecDeque<u64>,
+    writes: VecDeque<u64>,
+    turn: u32,
+}
+
+impl Starved {
+    pub(crate) fn push(&mut self, block: u64, is_read: bool) {
+        if is_read { self.reads.push_back(block) } else { self.writes.push_back(block) }
+    }
+
+    /// The next one.
+    fn pop(&mut self) -> Option<u64> {
+        self.turn = (self.turn + 1) % TURNS;
+        let Self { reads, writes, .. } = self;
+        let (first, then) = if self.turn == 0 { (writes, reads) } else { (reads, writes) };
+        first.pop_front().or_else(|| then.pop_front())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.reads.len() + self.writes.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
 
 impl Shard {
     /// Gives a fetch its memory, unless it must wait for it. Called when the whole request has
@@ -14,11 +50,12 @@ impl Shard {
             let resident = self.cache.frame(block).is_some();
             let frame = if resident { self.pool.take() } else { None };
             let is_ahead = matches!(job.kind, JobKind::Prefetch);
+            let is_read = matches!(job.kind, JobKind::Read);
             if frame.is_none() && is_ahead && self.give_up(block, fx) {
                 return None;
             }
-            if resident && frame.is_none() && self.write_outs > 0 {
-                self.starve(block);
+            if resident && frame.is_none() && self.will_free_frames() {
+                self.starve(block, is_read);
                 return None;
             }
             self.counters.served_around += u64::from(resident && frame.is_none());
@@ -44,18 +81,18 @@ impl Shard {
         true
     }
 
-    fn starve(&mut self, block: u64) {
+    fn starve(&mut self, block: u64, is_read: bool) {
         if let Some(record) = self.active.get_mut(&block) {
             record.running = Running::Starved;
-            self.starved.push_back(block);
+            self.starved.push(block, is_read);
         }
     }
 
     /// Resumes starved blocks as far as frames are free, or all of them if no write-out will free
     /// one.
     pub(crate) fn feed(&mut self, fx: &mut Effects) {
-        while self.write_outs == 0 || self.pool.free_count() > 0 {
-            let Some(block) = self.starved.pop_front() else { return };
+        while !self.will_free_frames() || self.pool.free_count() > 0 {
+            let Some(block) = self.starved.pop() else { return };
             if let Some(record) = self.active.get_mut(&block) {
                 record.running = Running::Nothing;
             }

@@ -48,7 +48,7 @@ impl Shard {
                 return Err(format!("block {block} has a slot, or is clean"));
             }
         }
-        if !self.starved.is_empty() && self.write_outs == 0 {
+        if !self.starved.is_empty() && !self.will_free_frames() {
             return Err("starved without a write-out to wait for".into());
         }
         Ok(())

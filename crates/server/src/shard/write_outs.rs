@@ -7,9 +7,53 @@
 //! later, and the block becomes resident, still dirty. Its further changes then join the first one,
 //! as long as dirty blocks may wait.
 
+use std::time::Instant;
+
 use crate::shard::content::{Active, Running};
 use crate::shard::tell::Riders;
 use crate::shard::{Action, Effects, Shard, Start};
+
+/// Blocks of a failed run that are tried alone at a time; each is a store request of its own.
+const ALONE_AT_A_TIME: usize = 32;
+
+/// Refused blocks that are tried again at a time.
+const AGAIN_AT_A_TIME: usize = 256;
+
+/// Most due blocks that are passed over, because operations on them are in progress.
+const BUSY_MAX: usize = 64;
+
+/// How much may be written out now.
+struct Limit {
+    /// Blocks or store requests.
+    room: usize,
+    by_block: bool,
+    blocks: usize,
+    /// Most blocks in a request.
+    run_max: usize,
+}
+
+impl Limit {
+    fn has_room(&self) -> bool {
+        self.room > 0 && self.blocks > 0
+    }
+
+    /// Most blocks of the next request.
+    fn run_max(&self) -> usize {
+        let most = self.run_max.min(self.blocks);
+        if self.by_block { most.min(self.room) } else { most }
+    }
+
+    /// So many blocks were started: none, or those of a request, or more of the last request.
+    fn take(&mut self, blocks: usize, are_more: bool) {
+        self.blocks = self.blocks.saturating_sub(blocks);
+        let taken = match (self.by_block, are_more) {
+            (true, _) => blocks,
+            (false, true) => 0,
+            (false, false) => blocks.min(1),
+        };
+        self.room = self.room.saturating_sub(taken);
+    }
+}
 
 impl Shard {
     /// Whether written blocks that are not resident may be in memory until they are written out, so
@@ -37,24 +81,113 @@ impl Shard {
     }
 
     /// An active dirty block has no slot and no operation. It waits to be written out, and the one
-    /// that has waited longest is written out if they are too many.
+    /// that has waited longest is due if they are too many.
     pub(crate) fn write_out_in_time(&mut self, block: u64, fx: &mut Effects) {
-        let most = self.waiting_without_slot_max();
-        if most == 0 {
-            return self.try_write_out(block, fx);
-        }
         let Some(record) = self.active.get(&block) else { return };
         if let (Running::Nothing, Some(number)) = (record.running, record.state.dirty) {
             self.dirty.wait_without_slot(number);
         }
-        while let Some(oldest) = self.dirty.too_many_without_slot(most) {
-            self.try_write_out(oldest, fx);
+        fx.writes_out |= self.without_slot_too_many() > 0;
+    }
+
+    /// Number of blocks without a slot that are due.
+    fn without_slot_too_many(&self) -> usize {
+        self.dirty.count_without_slot().saturating_sub(self.waiting_without_slot_max())
+    }
+
+    /// Number of blocks that have left the cache, or are about to be clean, and whose write-outs
+    /// have not ended.
+    pub(crate) fn leaving(&self) -> usize {
+        self.write_outs as usize + self.without_slot_too_many()
+    }
+
+    /// Whether a write-out will free a frame: one that is running, or starts in its turn.
+    pub(crate) fn will_free_frames(&self) -> bool {
+        self.leaving() > 0
+    }
+
+    /// Whether somebody waits for write-outs: a FLUSH, an operation without a frame, or an operator
+    /// who wants no more, or nothing older, at stake.
+    pub(crate) fn is_pressing(&self, now: Instant) -> bool {
+        self.dirty.is_wanted()
+            || !self.starved.is_empty()
+            || self.pool.free_count() as usize <= self.without_slot_too_many()
+            || self.is_near_bounds(now)
+    }
+
+    /// Starts write-outs that are due, at most `room` of them, counted `by_block` or by request:
+    /// blocks that take frames without having slots, refused ones whose time has come, and the
+    /// oldest ones that somebody waits for, that are old, or that are too many. `blocks`: most
+    /// blocks now, and in a request. Returns whether some that are due must wait.
+    pub(crate) fn write_out_due(
+        &mut self,
+        (room, by_block): (usize, bool),
+        blocks: (usize, usize),
+        now: Instant,
+        fx: &mut Effects,
+    ) -> bool {
+        let mut limit = Limit { room, by_block, blocks: blocks.0, run_max: blocks.1 };
+        self.write_out_without_slot(&mut limit, fx);
+        let retries = if limit.has_room() { limit.room.min(AGAIN_AT_A_TIME) } else { 0 };
+        for block in self.dirty.due(now, retries) {
+            self.write_out_run(block, &mut limit, fx);
         }
+        let mut alone = 0;
+        // Some may be busy with operations, and are passed over.
+        let looked = if limit.has_room() { limit.room.min(limit.blocks) + BUSY_MAX } else { 0 };
+        for block in self.due_waiting(now).take(looked).collect::<Vec<_>>() {
+            if !limit.has_room() || alone >= ALONE_AT_A_TIME {
+                break;
+            }
+            if self.dirty.waits(block) {
+                alone += usize::from(!self.dirty.joins(block));
+                self.write_out_run(block, &mut limit, fx);
+            }
+        }
+        if !self.starved.is_empty() {
+            self.feed(fx);
+        }
+        self.without_slot_too_many() > 0 || self.due_waiting(now).next().is_some()
+    }
+
+    fn due_waiting(&self, now: Instant) -> impl Iterator<Item = u64> + '_ {
+        let too_many = self.dirty.waiting_count().saturating_sub(self.bounds.high);
+        self.dirty.due_waiting(too_many, now.checked_sub(self.bounds.age))
+    }
+
+    /// Writes out blocks that have no slots and are too many. Neighbours that left one after the
+    /// other become one request.
+    fn write_out_without_slot(&mut self, limit: &mut Limit, fx: &mut Effects) {
+        let most = self.waiting_without_slot_max();
+        let mut run = 0..0;
+        while let Some(block) = self.dirty.too_many_without_slot(most) {
+            let joins = block == run.end && run.end - run.start < limit.run_max as u64;
+            if !(limit.has_room() || joins && !limit.by_block && limit.blocks > 0) {
+                return;
+            }
+            self.dirty.pass_without_slot();
+            let before = self.write_outs;
+            self.write_out(block, fx);
+            let begun = self.write_outs.saturating_sub(before) as usize;
+            run = if joins { run.start..block + 1 } else { block..block + 1 };
+            limit.take(begun, joins);
+        }
+    }
+
+    /// Writes a block out with its dirty neighbours.
+    fn write_out_run(&mut self, block: u64, limit: &mut Limit, fx: &mut Effects) {
+        let before = self.write_outs;
+        let run = match self.dirty.waits(block) {
+            true => self.dirty.neighbours(block, limit.run_max()),
+            false => vec![block],
+        };
+        run.into_iter().for_each(|block| self.write_out(block, fx));
+        limit.take(self.write_outs.saturating_sub(before) as usize, false);
     }
 
     /// Starts to write an active block's dirty content, unless it must wait or the store refused
     /// it.
-    pub(crate) fn try_write_out(&mut self, block: u64, fx: &mut Effects) {
+    fn try_write_out(&mut self, block: u64, fx: &mut Effects) {
         if self.ranges.cover(block) {
             return;
         }
@@ -76,7 +209,7 @@ impl Shard {
     }
 
     /// Starts to write a dirty block out, resident or not, even if the store refused it before.
-    pub(crate) fn write_out(&mut self, block: u64, fx: &mut Effects) {
+    fn write_out(&mut self, block: u64, fx: &mut Effects) {
         if self.ranges.cover(block) {
             return;
         }

@@ -33,7 +33,7 @@ const STEP: u32 = 1 << 14;
 const STEP_DIRTY: u32 = 1 << 10;
 
 /// Write-outs of a shard beyond which no more blocks are driven out.
-const WRITE_OUTS_MAX: u32 = 1 << 10;
+const WRITE_OUTS_MAX: usize = 1 << 10;
 
 /// Slots that are looked at under one hold of a shard's lock.
 const SLOTS_AT_A_TIME: usize = 1 << 10;
@@ -238,7 +238,7 @@ impl Volume {
 
     async fn resize_shard(self: &Arc<Self>, index: usize, capacity: u32) {
         while !self.is_closing() && !self.resize_step(index, capacity) {
-            let is_calm = || self.lock(index).write_outs <= WRITE_OUTS_MAX;
+            let is_calm = || self.lock(index).leaving() <= WRITE_OUTS_MAX;
             self.until(|| self.is_closing() || is_calm()).await;
             tokio::task::yield_now().await;
         }

@@ -20,8 +20,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
+use crate::volume::Volume;
 use crate::volume::store_health::ask_store;
-use crate::volume::{Volume, Work};
 
 /// Pause before refused blocks are tried again; it doubles each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
@@ -141,21 +141,17 @@ impl Volume {
             progress.as_mut().enable();
             let (mut is_tried, mut refused) = (true, None);
             for (index, &bound) in bounds.iter().enumerate() {
-                let mut work = Work::new(self);
-                let (shard, fx) = work.nth_shard(index);
-                shard.try_refused_again(known[index], bound, fx);
-                let room = self.write_out_room(shard);
-                shard.write_out_oldest(bound, room, self.write_out_blocks(), fx);
-                let left = shard.dirty.refused_before(known[index], bound).next();
-                is_tried &= shard.dirty.is_tried_below(bound) && left.is_none();
-                refused = refused.or(shard.dirty.refused_since(known[index], bound));
-                work.finish();
+                let dirty = &mut self.lock(index).dirty;
+                dirty.want_below(bound, known[index]);
+                is_tried &= dirty.is_tried_below(bound);
+                refused = refused.or(dirty.refused_since(known[index], bound));
             }
             if is_tried {
                 // What the store accepted must become durable, whatever else it refused.
                 let flushed = self.flush_store().await;
                 return refused.map_or(flushed, Err);
             }
+            self.write_out_due();
             progress.await;
         }
     }

@@ -7,60 +7,14 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::answer::Failed;
-use crate::clock;
 use crate::config::VolumeConfig;
-use crate::shard::{Effects, Shard};
+use crate::shard::Shard;
+use crate::volume::Volume;
 use crate::volume::launch::WRITE_OUT_BYTES_MAX;
 use crate::volume::store_health::StoreRequest;
-use crate::volume::{Volume, Work};
-
-/// How long the flusher lets demand reads go first.
-const YIELD_TIME: Duration = Duration::from_millis(20);
-
-/// Blocks of a failed run that are tried alone at a time; each is a store request of its own.
-const ALONE_AT_A_TIME: usize = 32;
-
-/// Refused blocks that are tried again at a time.
-const AGAIN_AT_A_TIME: usize = 256;
-
-impl Shard {
-    /// Starts to write out the oldest dirty blocks with numbers below `bound` and their dirty
-    /// neighbours, about `room` blocks.
-    pub(crate) fn write_out_oldest(
-        &mut self,
-        bound: u64,
-        room: usize,
-        run_max: usize,
-        fx: &mut Effects,
-    ) {
-        let seeds: Vec<u64> = self.dirty.oldest(bound).map(|(block, _)| block).take(room).collect();
-        let (mut begun, mut alone) = (0, 0);
-        for seed in seeds {
-            if begun >= room || alone >= ALONE_AT_A_TIME {
-                return;
-            }
-            if self.dirty.waits(seed) {
-                alone += usize::from(!self.dirty.joins(seed));
-                for block in self.dirty.neighbours(seed, run_max) {
-                    self.write_out(block, fx);
-                    begun += 1;
-                }
-            }
-        }
-    }
-
-    /// Tries refused blocks with numbers below `bound` once more, if they have not been tried since
-    /// refusal number `known`.
-    pub(crate) fn try_refused_again(&mut self, known: u64, bound: u64, fx: &mut Effects) {
-        let again = self.dirty.refused_before(known, bound).take(AGAIN_AT_A_TIME);
-        for block in again.collect::<Vec<_>>() {
-            self.write_out(block, fx);
-        }
-    }
-}
 
 impl Volume {
     /// For each shard, the bound below which all changes answered so far have their numbers.
@@ -87,8 +41,13 @@ impl Volume {
     /// Tells the store to make durable what it has.
     pub(crate) async fn ask_to_flush(self: &Arc<Self>) -> Result<(), Failed> {
         let (store, bounds) = (Arc::clone(&self.store), self.unflushed_so_far());
+        let covered = self.pace.as_ref().map(|pace| (pace, pace.begin_sync()));
         let asked = async move { store.flush().await };
         let flushed = self.ask_store(StoreRequest::Flush, asked).await;
+        if let Some((pace, covered)) = covered {
+            pace.end_sync(covered, flushed.is_ok());
+            self.write_out_next();
+        }
         if flushed.is_ok() {
             self.flushed_below(&bounds);
         }
@@ -112,22 +71,19 @@ impl Volume {
             progress.as_mut().enable();
             let mut is_clean = true;
             for (index, &bound) in bounds.iter().enumerate() {
-                let mut work = Work::new(self);
-                let (shard, fx) = work.nth_shard(index);
-                if let Some(failed) = shard.dirty.refused_since(known[index], bound) {
+                let dirty = &mut self.lock(index).dirty;
+                if let Some(failed) = dirty.refused_since(known[index], bound) {
                     return Err(failed);
                 }
-                if !shard.dirty.is_clean_below(bound) {
+                if !dirty.is_clean_below(bound) {
                     is_clean = false;
-                    let room = self.write_out_room(shard);
-                    shard.write_out_oldest(bound, room, self.write_out_blocks(), fx);
-                    shard.try_refused_again(known[index], bound, fx);
+                    dirty.want_below(bound, known[index]);
                 }
-                work.finish();
             }
             if is_clean {
                 return Ok(());
             }
+            self.write_out_due();
             progress.await;
         }
     }
@@ -137,31 +93,17 @@ impl Volume {
         (WRITE_OUT_BYTES_MAX >> self.geometry.block_bits) as usize
     }
 
-    /// Number of blocks whose write-out may start now.
+    /// Number of blocks whose write-out may start now in a shard, for the sake of its memory.
     pub(crate) fn write_out_room(&self, shard: &Shard) -> usize {
         let most = self.config.write_back_runs.max(1) as usize * self.write_out_blocks();
         most.saturating_sub(shard.write_outs as usize)
     }
 
-    /// Writes out blocks that are old or too many, and blocks that were refused some time ago.
-    fn write_out_in_background(self: &Arc<Self>) {
-        let now = clock::now();
-        for index in 0..self.shards.len() {
-            let mut work = Work::new(self);
-            let (shard, fx) = work.nth_shard(index);
-            let room = self.write_out_room(shard);
-            for block in shard.dirty.due(now, AGAIN_AT_A_TIME) {
-                shard.write_out(block, fx);
-            }
-            let too_many = shard.dirty.waiting_count().saturating_sub(shard.bounds.high);
-            let age = shard.bounds.age;
-            let is_old = |since: Instant| now.saturating_duration_since(since) >= age;
-            let old = shard.dirty.oldest(u64::MAX).take(room);
-            let old = old.take_while(|&(_, since)| is_old(since)).count();
-            let wanted = too_many.max(old).min(room);
-            shard.write_out_oldest(u64::MAX, wanted, self.write_out_blocks(), fx);
-            work.finish();
-        }
+    /// Number of changes below the bounds of their shards that the store has neither taken nor
+    /// refused.
+    pub(crate) fn untried_below(&self, bounds: &[u64]) -> usize {
+        let of_shard = |(index, &bound)| self.lock(index).dirty.untried_below(bound);
+        bounds.iter().enumerate().map(of_shard).sum()
     }
 
     /// Sets the rules of write-back while the volume is served.
@@ -179,12 +121,7 @@ impl Volume {
 /// The background task of the flusher; it ends with the volume.
 pub(crate) async fn flusher(volume: Weak<Volume>) {
     while let Some(volume) = volume.upgrade() {
-        // Demand reads go first: a client waits for them, and dirty blocks can wait.
-        let since = clock::now();
-        while volume.has_demand() && clock::now() - since < YIELD_TIME {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        volume.write_out_in_background();
+        volume.write_out_due();
         let (wanted, tick) = (Arc::clone(&volume.flush_wanted), volume.flusher_tick());
         drop(volume);
         let _ = tokio::time::timeout(tick, wanted.notified()).await;

@@ -18,6 +18,7 @@ use crate::job::Job;
 use crate::shard::content::{Content, Home, Memory};
 use crate::shard::tell::{Riders, ride};
 use crate::shard::{Action, Start};
+use crate::volume::pace::AtStore;
 use crate::volume::reloader::Demand;
 use crate::volume::store_health::StoreRequest;
 use crate::volume::store_use::{InUse, StoreUse};
@@ -157,8 +158,17 @@ impl Volume {
             let mut task = Box::pin(async move {
                 let store = Arc::clone(&flight.volume.store);
                 ride(flight.volume.config.listener.as_ref(), &riders);
-                let result = carry_out(&*store, run, &flight.volume).await;
-                flight.confirm_and_end(flight.noted(result)).await;
+                let (result, waited) = {
+                    let mut answer = std::pin::pin!(carry_out(&*store, run, &flight.volume));
+                    let once =
+                        |context: &mut Context<'_>| Poll::Ready(answer.as_mut().poll(context));
+                    match std::future::poll_fn(once).await {
+                        Poll::Ready(result) => (result, false),
+                        Poll::Pending => (answer.await, true),
+                    }
+                };
+                let result = flight.noted(result, waited);
+                flight.confirm_and_end(result).await;
             });
             if !(at_once && is_over(task.as_mut())) {
                 self.runtime.spawn(task);
@@ -230,6 +240,8 @@ struct Flight {
     demand: Option<Demand>,
     /// Set if the use of the store is measured.
     in_use: Option<InUse>,
+    /// Until the store has answered, if its write-outs are paced.
+    at_store: Option<AtStore>,
     /// Number of losses of the store when the request started.
     begun: u64,
     /// The volume's epoch of losses when the request started (`Losses::epoch`).
@@ -247,14 +259,21 @@ impl Flight {
         let demand = (kind != Kind::WriteOut).then(|| volume.demand());
         let in_use = volume.store_use.get().map(StoreUse::begin);
         let (first, count) = (run.first, run.count);
+        let at_store = volume.pace.as_ref().and_then(|pace| match kind {
+            Kind::WriteOut | Kind::LostWriteOut => Some(pace.begin_write_out(count)),
+            Kind::Fetch | Kind::Write => pace.begin_demand(kind == Kind::Fetch),
+        });
         let begun = volume.losses.as_ref().map_or(0, |losses| losses.now());
         let epoch = volume.epoch();
         let volume = Arc::clone(volume);
-        Self { volume, demand, in_use, first, count, kind, begun, epoch, ended: false }
+        Self { volume, demand, in_use, at_store, first, count, kind, begun, epoch, ended: false }
     }
 
-    /// Notes how the request ended.
-    fn noted<T>(&self, result: io::Result<T>) -> Result<T, Failed> {
+    /// Notes how the request ended; `waited`: not at once.
+    fn noted<T>(&mut self, result: io::Result<T>, waited: bool) -> Result<T, Failed> {
+        if let Some(at_store) = self.at_store.take() {
+            at_store.answered(waited);
+        }
         let result = result.map_err(Failed::from);
         self.volume.note_store(self.kind.request(), &result);
         result
@@ -265,6 +284,8 @@ impl Flight {
     async fn confirm_and_end(&mut self, mut result: Result<Vec<Memory>, Failed>) {
         let volume = Arc::clone(&self.volume);
         if let (Kind::WriteOut, true, Some(losses)) = (self.kind, result.is_ok(), &volume.losses) {
+            // Others need not wait for the flush.
+            volume.write_out_next();
             let mut flushed = volume.flush_together().await;
             // A flush may fail in order to report a loss, but only once for each loss.
             if flushed.is_err() {
@@ -284,6 +305,7 @@ impl Flight {
         let mut work = Work::waking_flusher(&volume);
         self.end_within(&mut work, result);
         work.finish();
+        volume.write_out_next();
         volume.progress.notify_waiters();
     }
 
@@ -292,10 +314,11 @@ impl Flight {
         let Some(volume) = flights.first().map(|flight| Arc::clone(&flight.volume)) else { return };
         let mut work = Work::waking_flusher(&volume);
         for (flight, result) in flights.iter_mut().zip(results) {
-            let result = flight.noted(result.map(|()| Vec::new()));
+            let result = flight.noted(result.map(|()| Vec::new()), true);
             flight.end_within(&mut work, result);
         }
         work.finish();
+        volume.write_out_next();
         volume.progress.notify_waiters();
     }
 
@@ -342,9 +365,19 @@ impl Drop for Flight {
         // Deferred: if the runtime is shutting down, nothing can be started from here.
         let Self { first, count, kind, begun, epoch, .. } = *self;
         let (volume, demand) = (Arc::clone(&self.volume), self.demand.take());
-        let in_use = self.in_use.take();
-        let mut lost =
-            Self { volume, first, count, kind, demand, in_use, begun, epoch, ended: true };
+        let (in_use, at_store) = (self.in_use.take(), None);
+        let mut lost = Self {
+            volume,
+            first,
+            count,
+            kind,
+            demand,
+            in_use,
+            at_store,
+            begun,
+            epoch,
+            ended: true,
+        };
         let failed = Failed::new(Failure::Io, "a store request was lost");
         self.volume.runtime.spawn(async move {
             let result = Err(failed);

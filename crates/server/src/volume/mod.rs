@@ -13,6 +13,7 @@ pub(crate) mod hint_batch;
 pub(crate) mod hint_dispatch;
 pub(crate) mod launch;
 pub(crate) mod losses;
+pub(crate) mod pace;
 pub(crate) mod range_requests;
 pub(crate) mod recorder;
 pub(crate) mod reloader;
@@ -59,6 +60,7 @@ use crate::volume::feed::Feed;
 use crate::volume::flush::flusher;
 use crate::volume::flush_together::Flushes;
 use crate::volume::losses::Losses;
+use crate::volume::pace::Pace;
 use crate::volume::recorder::Recorder;
 use crate::volume::store_health::{StoreHealth, StoreRequest};
 use crate::volume::store_use::StoreUse;
@@ -93,6 +95,8 @@ pub struct Volume {
     pub(crate) direct: DirectCounters,
     /// Notified when something ended that somebody may wait for.
     pub(crate) progress: Notify,
+    /// What is at the store; present with write-back.
+    pub(crate) pace: Option<Arc<Pace>>,
     /// Notified when too many blocks are dirty.
     pub(crate) flush_wanted: Arc<Notify>,
     /// Number of the last range; held while a range registers.
@@ -188,13 +192,15 @@ impl Volume {
         let streams = Streams::beyond(config.stream_cutoff_bytes, config.block_bytes);
         let streams = streams.map(Mutex::new);
         let advice = VolumeAdvice::new(config.seed, is_read_only);
+        let takes_many = store.takes_many() && losses.is_none();
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             in_force: RwLock::new(Arc::new(config.clone())),
             changing: tokio::sync::Mutex::default(),
             share_blocks: AtomicU32::new(config.cache_blocks),
             config,
-            takes_many: store.takes_many() && losses.is_none(),
+            pace: (geometry.write_back && count > 0).then(|| Arc::new(Pace::new(takes_many))),
+            takes_many,
             store,
             geometry,
             runtime,

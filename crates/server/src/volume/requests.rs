@@ -138,8 +138,14 @@ impl Volume {
                 // The bounds of all shards are taken now; no lock may be held meanwhile.
                 work.release();
                 let bounds = self.changes_so_far();
-                let done = Arc::clone(self).flush(bounds);
-                self.finish_later(asked, async { done.await.map(|()| Answer::Done) });
+                let done = Arc::clone(self).flush(bounds.clone());
+                let done = async { done.await.map(|()| Answer::Done) };
+                let volume = Arc::clone(self);
+                self.runtime.spawn(async move {
+                    let left = || volume.untried_below(&bounds);
+                    let (bytes, over) = ((0, None), Asked::over);
+                    volume.answer_unless_stalled(asked, bytes, done, left, over).await;
+                });
             }
             Command::BlockStatus { one_extent } => {
                 let status = Arc::clone(self).block_status(offset, length, one_extent);

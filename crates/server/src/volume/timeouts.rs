@@ -43,19 +43,39 @@ impl Volume {
         task: impl Future<Output = Outcome> + Send,
         finished: impl FnOnce(Asked, Outcome) -> Finished,
     ) {
+        self.answer_unless_stalled(asked, (bytes, changes), task, || 0, finished).await;
+    }
+
+    /// Like [`answer_in_time`](Self::answer_in_time), for a request with several requests to the
+    /// store, which may have to wait here for their turns: the store has taken too long if the
+    /// number of those `left` has not become smaller for as long as the limit.
+    pub(crate) async fn answer_unless_stalled(
+        self: &Arc<Self>,
+        asked: Asked,
+        (bytes, changes): (u64, Option<Range<u64>>),
+        task: impl Future<Output = Outcome> + Send,
+        left: impl Fn() -> usize + Send,
+        finished: impl FnOnce(Asked, Outcome) -> Finished,
+    ) {
         let Some(limit) = self.config.store_timeout else {
             return self.answer_one(finished(asked, task.await));
         };
         let mut task = std::pin::pin!(task);
-        let left = limit.saturating_sub(clock::now().saturating_duration_since(asked.started));
-        match tokio::time::timeout(left, &mut task).await {
-            Ok(outcome) => self.answer_one(finished(asked, outcome)),
-            Err(_) => {
-                let _late = self.late(bytes, changes, limit);
-                self.answer_one(finished(asked, Err(too_late(limit))));
-                let _ = task.await;
+        let passed = clock::now().saturating_duration_since(asked.started);
+        let (mut time, mut before) = (limit.saturating_sub(passed), left());
+        loop {
+            if let Ok(outcome) = tokio::time::timeout(time, &mut task).await {
+                return self.answer_one(finished(asked, outcome));
             }
+            let now = left();
+            if now >= before {
+                break;
+            }
+            (time, before) = (limit, now);
         }
+        let _late = self.late(bytes, changes, limit);
+        self.answer_one(finished(asked, Err(too_late(limit))));
+        let _ = task.await;
     }
 
     /// Answers the requests whose blocks have waited for longer than the limit.
@@ -64,8 +84,13 @@ impl Volume {
         for index in 0..self.shards.len() {
             let mut work = Work::new(self);
             let (shard, fx) = work.nth_shard(index);
-            let is_late = |job: &&Arc<Job>| now.saturating_duration_since(job.started) >= limit;
-            let mut jobs: Vec<_> = shard.jobs().filter(is_late).collect();
+            // Those that need a frame wait for whatever is being written out.
+            let writing = shard.dirty.at_store_since().unwrap_or(now);
+            let is_late = |&(job, is_starved): &(&Arc<Job>, bool)| {
+                let since = if is_starved { job.started.max(writing) } else { job.started };
+                now.saturating_duration_since(since) >= limit
+            };
+            let mut jobs: Vec<_> = shard.jobs().filter(is_late).map(|(job, _)| job).collect();
             // The longest waiting first.
             jobs.sort_by_key(|job| (job.started, job.offset, job.length));
             for job in jobs {

@@ -85,14 +85,20 @@ impl<'v> Work<'v> {
 
     /// Whether there are no effects so far, except that a reload may be queued.
     pub(crate) fn is_quiet(&self) -> bool {
-        let Effects { finished, starts, reload: _, riders, has_left, settles } = &self.fx;
-        finished.is_empty() && starts.is_empty() && riders.is_empty() && !has_left && !settles
+        let Effects { finished, starts, reload: _, riders, has_left, settles, writes_out } =
+            &self.fx;
+        let is_empty = finished.is_empty() && starts.is_empty() && riders.is_empty();
+        is_empty && !has_left && !settles && !writes_out
     }
 
     /// Releases the lock.
     pub(crate) fn release(&mut self) {
         self.steps = 0;
-        if let Some((_, shard)) = self.guard.take() {
+        if let Some((_, mut shard)) = self.guard.take() {
+            // Nothing frees frames any more: then nobody may wait for them.
+            if !shard.starved.is_empty() && !shard.will_free_frames() {
+                shard.feed(&mut self.fx);
+            }
             if self.wakes_flusher && shard.dirty.waiting_count() > shard.bounds.high {
                 self.volume.flush_wanted.notify_one();
             }
@@ -102,11 +108,16 @@ impl<'v> Work<'v> {
     /// Answers requests that ended, and starts the store requests.
     pub(crate) fn finish(mut self) {
         let mut starts = Vec::new();
-        for start in std::mem::take(&mut self.fx.starts) {
-            let (shard, fx) = self.shard(start.block);
-            starts.extend(shard.assign(start, fx));
+        loop {
+            for start in std::mem::take(&mut self.fx.starts) {
+                let (shard, fx) = self.shard(start.block);
+                starts.extend(shard.assign(start, fx));
+            }
+            self.release();
+            if self.fx.starts.is_empty() {
+                break;
+            }
         }
-        self.release();
         if self.fx.reload {
             self.volume.reload_wanted.notify_one();
         }
@@ -114,6 +125,9 @@ impl<'v> Work<'v> {
         self.volume.answer(self.fx.finished);
         if !starts.is_empty() {
             self.volume.launch(starts, self.at_once);
+        }
+        if self.fx.writes_out {
+            self.volume.write_out_due();
         }
         if self.fx.settles {
             self.volume.runtime.spawn(Arc::clone(self.volume).settle());

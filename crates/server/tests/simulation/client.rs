@@ -191,6 +191,12 @@ impl Session {
             first += random.below(per_block);
             end = first + random.between(1, per_block);
         }
+        // By itself, so that nothing else that a seed draws depends on it: much of the volume.
+        let mut long = random.clone().fork();
+        if long.percent(3) {
+            first = long.below(all / 2);
+            end = all - long.below(all / 4);
+        }
         first..end.min(all).max(first + 1)
     }
 

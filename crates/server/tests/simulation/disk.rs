@@ -6,7 +6,8 @@
 //! on until a flush covers it; a power cut keeps any subset of the list, sector by sector, in
 //! order.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::future::pending;
 use std::io;
 use std::ops::Range;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use undercroft_store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
 use crate::random::Random;
@@ -36,6 +38,8 @@ pub struct Habits {
     pub at_once: u64,
     /// Most milliseconds to the effect, and from there to the answer.
     pub slow_ms: u64,
+    /// Requests that it does at a time, if that is bounded: further ones wait, in order.
+    pub at_a_time: Option<usize>,
     /// Whether many writes go in one call.
     pub takes_many: bool,
     /// Whether TRIM leaves zeroes.
@@ -88,6 +92,8 @@ struct State {
     /// Which of the servers that opened it is alive.
     owner: u64,
     requests: u64,
+    /// When each of those that it does at a time is done.
+    busy: BinaryHeap<Reverse<Instant>>,
 }
 
 struct Change {
@@ -118,6 +124,7 @@ impl Disk {
             first: 0,
             owner: 0,
             requests: 0,
+            busy: BinaryHeap::new(),
         };
         let (state, released, name) = (Mutex::new(state), Notify::new(), name.to_owned());
         Disk { shared: Arc::new(Shared { state, released, log, name }) }
@@ -258,7 +265,7 @@ impl Shared {
             true => 0,
             false => random.below(habits.slow_ms + 1),
         };
-        let (to_effect, to_answer) = (wait(), wait());
+        let (mut to_effect, to_answer) = (wait(), wait());
         let failing = match kind {
             Kind::Read => faults.failing_reads,
             Kind::Write => faults.failing_writes,
@@ -273,6 +280,9 @@ impl Shared {
             (true, _) => Some(Failing::Clean),
             _ => None,
         };
+        if to_effect > 0 {
+            to_effect += state.in_line(to_effect);
+        }
         let (at, bytes) = what;
         self.log.line(|| {
             let how = if fails.is_some() { ", will fail" } else { "" };
@@ -349,6 +359,16 @@ impl Ticket {
 }
 
 impl State {
+    /// Milliseconds until one of the places at the disk is free, which is taken for `ms` then.
+    fn in_line(&mut self, ms: u64) -> u64 {
+        let Some(most) = self.habits.at_a_time else { return 0 };
+        let now = Instant::now();
+        let free = if self.busy.len() < most { None } else { self.busy.pop() };
+        let begins = free.map_or(now, |Reverse(at)| at.max(now));
+        self.busy.push(Reverse(begins + Duration::from_millis(ms)));
+        (begins - now).as_millis() as u64
+    }
+
     fn put(&mut self, offset: u64, data: Bytes, kept: bool) {
         if !data.is_empty() {
             self.current[offset as usize..][..data.len()].copy_from_slice(&data);

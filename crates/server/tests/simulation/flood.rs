@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use undercroft_nbd::wire::{CMD_READ, CMD_WRITE};
 use undercroft_nbd::{Client, ClientOptions};
 
+use crate::client::ended;
 use crate::disk::SECTOR;
 use crate::history::{Action, End as Ended, Place, contents};
 use crate::random::Random;
@@ -22,6 +24,9 @@ const BUFFER: usize = 1 << 20;
 
 /// Bytes of a WRITE of a flood.
 const WRITE: u64 = 65_536;
+
+/// Bursts of a flood of them.
+const BURSTS: u64 = 6;
 
 /// Connections of a flood.
 const CONNECTIONS: u64 = 3;
@@ -44,6 +49,9 @@ pub enum Flood {
     Writes,
     /// READs without end, whose answers are taken: others must have their turns.
     Turns,
+    /// WRITEs all over the volume, many at a time and one burst after the other, and READs beside
+    /// them.
+    Bursts,
 }
 
 /// Runs one; what was wrong.
@@ -64,6 +72,7 @@ pub async fn run(world: Arc<World>, flood: Flood, mut random: Random) -> Vec<Str
             hold_answers(&world, &name, |_| header(CMD_READ, 0, 65_536), 1500).await;
         }
         Flood::Writes => hang_up(&world, &name, bytes).await,
+        Flood::Bursts => write_in_bursts(&world, &name, &mut random).await,
         Flood::Turns => faults.extend(take_turns(&world, &name, bytes).await),
     }
     faults
@@ -143,6 +152,35 @@ async fn hang_up(world: &Arc<World>, name: &str, bytes: u64) {
         world.history.end_session(session);
     }
     disk.set_faults(|faults| faults.stalled = false);
+}
+
+/// Writes many blocks at a time, and reads others meanwhile.
+async fn write_in_bursts(world: &Arc<World>, name: &str, random: &mut Random) {
+    let draw = &world.scenario.volumes[0];
+    let (block, per_block) = (draw.block, draw.block / SECTOR);
+    for _ in 0..BURSTS {
+        let Ok((end, _wire)) = world.connect(62, BUFFER) else { return };
+        let Ok(client) = Client::over(end, name, &ClientOptions::default()).await else { return };
+        let (session, mut asked) = (world.history.begin_session(0), JoinSet::new());
+        for _ in 0..random.between(20, 60) {
+            let at = random.below(draw.bytes / block);
+            let (history, sectors) = (world.history.clone(), at * per_block..(at + 1) * per_block);
+            if random.percent(40) {
+                let read = client.read(at * block, vec![Box::new(vec![0; block as usize])]);
+                asked.spawn(async move { drop(read.await) });
+                continue;
+            }
+            let place = Place { volume: 0, sectors: sectors.clone() };
+            let number = history.call(session, place, Action::Write, false);
+            let data = contents(number, sectors).into();
+            let written = client.write(at * block, vec![data], false);
+            asked.spawn(async move { history.end(number, ended(&written.await), Vec::new()) });
+        }
+        while asked.join_next().await.is_some() {}
+        world.history.end_session(session);
+        client.close().await;
+        sleep(Duration::from_millis(random.below(500))).await;
+    }
 }
 
 /// Reads without end on some connections, and looks how long another one waits: counted in requests

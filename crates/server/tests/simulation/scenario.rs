@@ -168,6 +168,16 @@ impl Scenario {
         if random.clone().fork().fork().percent(40) {
             volumes.iter_mut().for_each(VolumeDraw::lend);
         }
+        let mut slow = random.clone().fork().fork().fork();
+        if slow.percent(40) {
+            let at_a_time = slow.pick(&[1, 1, 4]);
+            volumes.iter_mut().for_each(|volume| volume.habits.at_a_time = Some(at_a_time));
+        }
+        if stacked {
+            let mut told = slow.clone().fork();
+            volumes.iter_mut().for_each(|volume| volume.report(&mut told));
+        }
+        let burst = slow.percent(20).then_some(Flood::Bursts);
         // To see what else there is.
         let without = std::env::var("SIMULATE_WITHOUT").unwrap_or_default();
         let is_out = |name: String| without.split(',').any(|out| out == name);
@@ -188,7 +198,7 @@ impl Scenario {
             lying: random.pick(&[0, 10, 50]),
             attached,
             blows,
-            flood: random.percent(10).then(|| random.pick(&FLOODS)),
+            flood: random.percent(10).then(|| random.pick(&FLOODS)).or(burst),
             blow_ms: random.pick(&[30, 150, 600]),
         }
     }
@@ -217,6 +227,15 @@ impl VolumeDraw {
         }
     }
 
+    /// Tells the server below what leaves the cache, if that one places what its clients evict.
+    fn report(&mut self, random: &mut Random) {
+        if self.options_below.contains("placement=") && !self.options.contains("cache=off") {
+            let reports =
+                ["", ",report=evictions", ",report=demotions", ",report=demotions,batch=1"];
+            self.options.push_str(random.pick(&reports));
+        }
+    }
+
     /// Whether requests are answered within some seconds, whatever the store does.
     pub fn has_short_timeout(&self) -> bool {
         self.options.contains(SHORT_TIMEOUT)
@@ -242,6 +261,7 @@ impl VolumeDraw {
                 zeroes_fast: random.percent(50),
                 at_once: random.pick(&[0, 50, 95]),
                 slow_ms: random.pick(&[1, 5, 30]),
+                at_a_time: None,
                 takes_many: random.percent(50),
                 trim_zeroes: random.percent(50),
             },

@@ -14,6 +14,7 @@ mod equality;
 mod handed_over;
 mod lending;
 mod losses;
+mod pace;
 mod placement;
 mod random;
 mod restart;

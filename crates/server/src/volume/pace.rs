@@ -1,0 +1,517 @@
+//! Who goes to the store next: reads, which clients wait for, always at once; write-outs as far as
+//! reads do not feel them. Here is how many write-outs may be at the store; `flush.rs` and
+//! `shard/write_outs.rs` say which.
+//!
+//! A store does a certain number of requests at a time, and more of them only wait there, where
+//! nobody can overtake them. So the number at the store is limited to about what it does
+//! ([`Capacity`]). Besides reads, write-outs get what the reads leave, and at least one; if
+//! somebody waits for them they get as much as the reads. So a read waits behind few, and
+//! write-outs have at least half of the store whatever the readers do.
+//!
+//! A store that takes many writes at once has only taken them into memory: the disk feels them
+//! later, all at the next flush. Beside reads from the disk such writes go out in portions, each
+//! followed by a flush of its own.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::volume::{Volume, Work};
+
+/// A read counts as there for one to two such periods after its end: its client soon sends another.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// What is measured is true for so long.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// Measurements that a mean is made of.
+const SAMPLES: u32 = 8;
+
+/// Twice as many requests at the store must raise the rate by so much to be worth it.
+const WORTH: f64 = 1.15;
+
+/// Levels of requests at the store: 1 to 1,024. The first is in the middle: neither does the first
+/// burst take long to reach many, nor does a read wait for many.
+const LEVELS: usize = 11;
+const LEVEL_FIRST: usize = 3;
+
+/// The same for portions; the smallest have 2^4 blocks. A read that is in between makes larger ones
+/// look better than they are.
+const PORTION_WORTH: f64 = 1.35;
+const PORTION_LEAST: usize = 4;
+
+/// Beside readers no more than so many, or twice the readers, are tried.
+const BESIDE_READERS: usize = 64;
+
+/// What is known when write-outs want to start. All numbers are requests, or blocks for a store
+/// that takes many writes at once.
+#[derive(Clone, Copy, Debug)]
+struct Situation {
+    /// Write-outs at the store.
+    writing: usize,
+    /// Reads that clients wait for, now or a moment ago.
+    reading: usize,
+    /// Whether somebody waits for write-outs.
+    is_pressing: bool,
+    aim: Aim,
+}
+
+/// Number of requests at the store that should be aimed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aim {
+    /// What the store does at a time.
+    Capacity(usize),
+    /// To measure what it does with so many.
+    Measure(usize),
+}
+
+/// Number of write-outs that may start.
+fn may_start(now: Situation) -> usize {
+    let Situation { writing, reading, is_pressing, aim } = now;
+    let most = match (reading, aim) {
+        // As many again wait at the store, so that it never lacks the next one.
+        (0, Aim::Capacity(all)) => 2 * all,
+        (0, Aim::Measure(all)) => all,
+        (_, Aim::Capacity(all) | Aim::Measure(all)) => {
+            let share = if is_pressing { reading } else { 1 };
+            all.saturating_sub(reading).max(share)
+        }
+    };
+    most.saturating_sub(writing)
+}
+
+/// Number of blocks that may go to a store that takes many writes at once, of which `unsynced` wait
+/// for a flush. Without readers there is no limit.
+fn may_start_many(reading: usize, is_syncing: bool, unsynced: usize, aim: Aim) -> usize {
+    let (Aim::Capacity(portion) | Aim::Measure(portion)) = aim;
+    match (reading, is_syncing) {
+        (0, _) => usize::MAX,
+        (_, true) => 0,
+        (_, false) => portion.saturating_sub(unsynced),
+    }
+}
+
+/// What a store does at a time, found by trying: it is the smallest number of requests such that
+/// twice as many do not make it noticeably faster. Half as many, so many, and twice as many are
+/// measured anew every few seconds, while there is something to do.
+#[derive(Debug)]
+struct Capacity {
+    /// It is 2^this.
+    level: usize,
+    least: usize,
+    worth: f64,
+    measured: [Measured; LEVELS],
+}
+
+/// The requests that found about so many at the store, themselves included.
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    /// Mean number at the store, and mean time in seconds.
+    requests: f64,
+    seconds: f64,
+    samples: u32,
+    last: Option<Instant>,
+}
+
+impl Measured {
+    fn is_fresh(&self, now: Instant) -> bool {
+        self.samples >= SAMPLES && self.is_recent(now)
+    }
+
+    fn is_recent(&self, now: Instant) -> bool {
+        self.last.is_some_and(|last| now.saturating_duration_since(last) < FRESH)
+    }
+
+    fn note(&mut self, requests: usize, time: Duration, now: Instant) {
+        if !self.is_recent(now) {
+            self.samples = 0;
+        }
+        self.samples = (self.samples + 1).min(2 * SAMPLES);
+        let weight = 1.0 / f64::from(self.samples);
+        self.requests += weight * (requests as f64 - self.requests);
+        self.seconds += weight * (time.as_secs_f64() - self.seconds);
+        self.last = Some(now);
+    }
+
+    /// Requests a second.
+    fn rate(&self) -> f64 {
+        self.requests / self.seconds.max(1e-9)
+    }
+}
+
+/// The level of a number of requests: the smallest power of two that is not below it.
+fn level_of(requests: usize) -> usize {
+    (requests.max(1).next_power_of_two().trailing_zeros() as usize).min(LEVELS - 1)
+}
+
+impl Capacity {
+    fn new(least: usize, worth: f64) -> Self {
+        let level = LEVEL_FIRST.max(least);
+        Self { level, least, worth, measured: [Measured::default(); LEVELS] }
+    }
+
+    /// A request ended that found `before` at the store when it began and `after` when it ended,
+    /// itself included. Only a number that stayed about the same says what the store does with it.
+    fn note(&mut self, before: usize, after: usize, time: Duration, now: Instant) {
+        let level = level_of(before);
+        if level == level_of(after) {
+            self.measured[level].note(before, time, now);
+        }
+    }
+
+    /// What to aim at while at least `others` are at the store anyway.
+    fn aim(&mut self, others: usize, now: Instant) -> Aim {
+        // Fewer cannot be measured now.
+        let least = if others == 0 { self.least } else { level_of(others + 1).max(self.least) };
+        loop {
+            let level = self.level.max(least);
+            let lower = (level > least).then(|| level - 1);
+            let most = if others == 0 { usize::MAX } else { BESIDE_READERS.max(2 * others) };
+            let is_tried = |higher: &usize| *higher < LEVELS && 1 << higher <= most;
+            let higher = Some(level + 1).filter(is_tried);
+            let is_stale = |level: usize| !self.measured[level].is_fresh(now);
+            let stale = [lower, Some(level), higher].into_iter().flatten().find(|at| is_stale(*at));
+            let rate = |level: usize| self.measured[level].rate();
+            // The two that are compared first need not wait for the third.
+            if let Some(lower) = lower.filter(|&at| !is_stale(at) && !is_stale(level)) {
+                if rate(level) < self.worth * rate(lower) {
+                    self.level = lower;
+                    continue;
+                }
+            }
+            if let Some(stale) = stale {
+                return Aim::Measure(1 << stale);
+            }
+            match higher.filter(|&higher| rate(higher) >= self.worth * rate(level)) {
+                Some(higher) => self.level = higher,
+                None => return Aim::Capacity(1 << level),
+            }
+        }
+    }
+}
+
+/// The requests of a volume with write-back at its store.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    state: Mutex<State>,
+    /// Whether the store takes many writes at once.
+    is_many: bool,
+    /// Held by who starts write-outs; what another one wants meanwhile is done then.
+    turn: Mutex<()>,
+    again: AtomicBool,
+    /// Whether there are write-outs that are due and may not start.
+    is_waiting: AtomicBool,
+    /// The shard that is asked first.
+    first: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct State {
+    reads: usize,
+    /// The most reads at a time in the present period and the one before.
+    most_reads: [usize; 2],
+    period: Instant,
+    writing: usize,
+    capacity: Capacity,
+    /// Blocks that were written since the last flush, and the time when the first of them was.
+    unsynced: usize,
+    unsynced_since: Instant,
+    is_syncing: bool,
+}
+
+impl State {
+    fn reading(&mut self, now: Instant) -> usize {
+        let passed = now.saturating_duration_since(self.period);
+        if passed >= PERIOD {
+            self.most_reads[1] = if passed < 2 * PERIOD { self.most_reads[0] } else { 0 };
+            self.most_reads[0] = 0;
+            self.period = now;
+        }
+        self.reads.max(self.most_reads[0]).max(self.most_reads[1])
+    }
+}
+
+/// A request at the store. It counts there until this is dropped.
+#[derive(Debug)]
+pub(crate) struct AtStore {
+    pace: Arc<Pace>,
+    is_write_out: bool,
+    began: Instant,
+    /// Requests at the store when it began, itself included.
+    found: usize,
+}
+
+impl Pace {
+    pub(crate) fn new(is_many: bool) -> Self {
+        let now = clock::now();
+        let capacity = match is_many {
+            true => Capacity::new(PORTION_LEAST, PORTION_WORTH),
+            false => Capacity::new(0, WORTH),
+        };
+        let (most_reads, period, unsynced_since) = ([0, 0], now, now);
+        let state = State {
+            reads: 0,
+            most_reads,
+            period,
+            writing: 0,
+            capacity,
+            unsynced: 0,
+            unsynced_since,
+            is_syncing: false,
+        };
+        let (again, is_waiting, first) = Default::default();
+        let (state, turn) = (Mutex::new(state), Mutex::default());
+        Self { state, is_many, turn, again, is_waiting, first }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A write-out of some blocks goes to the store.
+    pub(crate) fn begin_write_out(self: &Arc<Self>, blocks: u64) -> AtStore {
+        self.begin(true, blocks as usize)
+    }
+
+    /// A read goes to the store, or a write that a client waits for.
+    pub(crate) fn begin_demand(self: &Arc<Self>, is_read: bool) -> Option<AtStore> {
+        // Writes into memory do not wait for a disk.
+        (is_read || !self.is_many).then(|| self.begin(false, 1))
+    }
+
+    fn begin(self: &Arc<Self>, is_write_out: bool, blocks: usize) -> AtStore {
+        let began = clock::now();
+        let mut state = self.state();
+        match is_write_out {
+            true => state.writing += 1,
+            false => state.reads += 1,
+        }
+        if is_write_out && self.is_many {
+            if state.unsynced == 0 {
+                state.unsynced_since = began;
+            }
+            state.unsynced += blocks;
+        }
+        let found = state.reads + state.writing;
+        drop(state);
+        AtStore { pace: Arc::clone(self), is_write_out, began, found }
+    }
+
+    /// Number of requests, or of blocks, that may go to the store now.
+    fn room(&self, is_pressing: bool, now: Instant) -> usize {
+        let mut state = self.state();
+        let reading = state.reading(now);
+        if self.is_many {
+            let aim = state.capacity.aim(0, now);
+            return may_start_many(reading, state.is_syncing, state.unsynced, aim);
+        }
+        let aim = state.capacity.aim(reading, now);
+        may_start(Situation { writing: state.writing, reading, is_pressing, aim })
+    }
+
+    /// Whether what was written must be flushed before more is written. If so, the caller flushes.
+    fn must_sync(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        let (reading, aim) = (state.reading(now), state.capacity.aim(0, now));
+        let room = may_start_many(reading, state.is_syncing, state.unsynced, aim);
+        let must = self.is_many && !state.is_syncing && state.writing == 0 && room == 0;
+        state.is_syncing |= must;
+        must
+    }
+
+    /// A flush of the store begins. Returns the number of blocks that it covers.
+    pub(crate) fn begin_sync(&self) -> usize {
+        let mut state = self.state();
+        state.is_syncing = true;
+        state.unsynced
+    }
+
+    /// A flush of the store ended.
+    pub(crate) fn end_sync(&self, covered: usize, is_done: bool) {
+        let now = clock::now();
+        let mut state = self.state();
+        state.is_syncing = false;
+        let (since, all) = (state.unsynced_since, state.unsynced);
+        state.unsynced = all - covered.min(all);
+        state.unsynced_since = now;
+        // More than a portion was written without readers.
+        let (Aim::Capacity(portion) | Aim::Measure(portion)) = state.capacity.aim(0, now);
+        if is_done && self.is_many && covered <= portion && state.reading(now) > 0 {
+            let time = now.saturating_duration_since(since);
+            state.capacity.note(covered, covered, time, now);
+        }
+    }
+}
+
+impl AtStore {
+    /// The store has answered, after the request has waited, or at once: then no disk was needed.
+    pub(crate) fn answered(self, waited: bool) {
+        let now = clock::now();
+        let time = now.saturating_duration_since(self.began);
+        let mut state = self.pace.state();
+        let after = state.reads + state.writing;
+        if !self.is_write_out && waited {
+            let reads = state.reads;
+            state.reading(now);
+            state.most_reads[0] = state.most_reads[0].max(reads);
+        } else if self.is_write_out && waited && !self.pace.is_many {
+            state.capacity.note(self.found, after, time, now);
+        }
+    }
+}
+
+impl Drop for AtStore {
+    fn drop(&mut self) {
+        let mut state = self.pace.state();
+        match self.is_write_out {
+            true => state.writing -= 1,
+            false => state.reads -= 1,
+        }
+    }
+}
+
+impl Volume {
+    /// Starts the write-outs that are due, as many as may be at the store now. The others start
+    /// when something ends there.
+    pub(crate) fn write_out_due(self: &Arc<Self>) {
+        let Some(pace) = &self.pace else { return };
+        pace.again.store(true, Ordering::SeqCst);
+        while pace.again.load(Ordering::SeqCst) {
+            let _turn = match pace.turn.try_lock() {
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+                Ok(turn) => turn,
+            };
+            pace.again.store(false, Ordering::SeqCst);
+            self.write_out_by_pace(pace);
+        }
+    }
+
+    /// Something ended at the store, so that write-outs that had to wait may start.
+    pub(crate) fn write_out_next(self: &Arc<Self>) {
+        if self.pace.as_ref().is_some_and(|pace| pace.is_waiting.load(Ordering::SeqCst)) {
+            self.write_out_due();
+        }
+    }
+
+    fn write_out_by_pace(self: &Arc<Self>, pace: &Arc<Pace>) {
+        let (now, count) = (clock::now(), self.shards.len());
+        // Set first: what ends from here on calls again.
+        pace.is_waiting.store(true, Ordering::SeqCst);
+        let first = pace.first.fetch_add(1, Ordering::Relaxed);
+        let mut is_waiting = false;
+        for index in (0..count).map(|index| (first + index) % count) {
+            let mut work = Work::new(self);
+            let (shard, fx) = work.nth_shard(index);
+            let room = pace.room(shard.is_pressing(now), now);
+            let blocks = self.write_out_room(shard);
+            let run_max = self.write_out_blocks();
+            is_waiting |= shard.write_out_due((room, pace.is_many), (blocks, run_max), now, fx);
+            work.finish();
+        }
+        if !is_waiting {
+            return pace.is_waiting.store(false, Ordering::SeqCst);
+        }
+        if pace.must_sync(now) {
+            let volume = Arc::clone(self);
+            self.runtime.spawn(async move { drop(volume.flush_together().await) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn situation(writing: usize, reading: usize, is_pressing: bool, aim: Aim) -> usize {
+        may_start(Situation { writing, reading, is_pressing, aim })
+    }
+
+    #[test]
+    fn without_readers_the_store_always_has_the_next_one() {
+        for all in [1, 4, 64] {
+            assert_eq!(situation(0, 0, false, Aim::Capacity(all)), 2 * all);
+            assert_eq!(situation(2 * all - 1, 0, true, Aim::Capacity(all)), 1);
+            assert_eq!(situation(2 * all, 0, true, Aim::Capacity(all)), 0);
+            assert_eq!(situation(0, 0, false, Aim::Measure(all)), all, "not one more");
+        }
+    }
+
+    /// A store that does `all` at a time makes a read wait for what stands before it.
+    #[test]
+    fn a_read_waits_for_few_and_write_outs_go_on() {
+        for (all, reading, is_pressing) in cases(&[1, 4, 64], &[1, 2, 16, 200]) {
+            let most = situation(0, reading, is_pressing, Aim::Capacity(all));
+            assert!(most >= 1, "they go on");
+            let alone = reading.max(all);
+            assert!(reading + most <= 2 * alone, "{all} {reading} {is_pressing}: {most}");
+            if is_pressing {
+                assert!(2 * most >= reading, "half of the store: {all} {reading}: {most}");
+            }
+            assert_eq!(situation(most, reading, is_pressing, Aim::Capacity(all)), 0);
+        }
+    }
+
+    fn cases(all: &[usize], reading: &[usize]) -> Vec<(usize, usize, bool)> {
+        let pairs = all.iter().flat_map(|&all| reading.iter().map(move |&reads| (all, reads)));
+        pairs.flat_map(|(all, reads)| [(all, reads, false), (all, reads, true)]).collect()
+    }
+
+    #[test]
+    fn what_is_only_in_memory_is_flushed_before_more_beside_readers() {
+        let aim = Aim::Capacity(32);
+        assert_eq!(may_start_many(0, true, 5000, aim), usize::MAX, "nobody reads");
+        assert_eq!(may_start_many(1, false, 0, aim), 32);
+        assert_eq!(may_start_many(1, false, 30, aim), 2);
+        assert_eq!(may_start_many(1, false, 5000, aim), 0);
+        assert_eq!(may_start_many(1, true, 0, aim), 0, "it is being flushed");
+    }
+
+    /// What the capacity of a store is found to be, if so many requests at it take so long.
+    fn found(capacity: &mut Capacity, now: &mut Instant, time: impl Fn(usize) -> f64) -> usize {
+        for _ in 0..100 {
+            match capacity.aim(0, *now) {
+                Aim::Capacity(all) => return all,
+                Aim::Measure(all) => {
+                    let took = Duration::from_secs_f64(time(all));
+                    *now += took;
+                    (0..SAMPLES).for_each(|_| capacity.note(all, all, took, *now));
+                }
+            }
+        }
+        panic!("it is never found: {capacity:?}");
+    }
+
+    #[test]
+    fn the_capacity_is_found_and_followed() {
+        let (mut capacity, mut now) = (Capacity::new(0, WORTH), Instant::now());
+        // Of a store that does `all` at a time, each in 5 ms.
+        let store = |all: usize| move |at_it: usize| 0.005 * (at_it as f64 / all as f64).max(1.0);
+        for all in [1, 4, 16, 2, 256, 1, 1024] {
+            assert_eq!(found(&mut capacity, &mut now, store(all)), all);
+            // Another tenant of the disk: slower, and as many at a time.
+            now += FRESH;
+            let slower = |at_it: usize| 3.0 * store(all)(at_it);
+            assert_eq!(found(&mut capacity, &mut now, slower), all);
+            now += FRESH;
+        }
+        // Without limit there is the largest number that is tried.
+        assert_eq!(found(&mut capacity, &mut now, |_| 0.02), 1 << (LEVELS - 1));
+    }
+
+    #[test]
+    fn what_readers_hide_is_not_measured() {
+        let (mut capacity, now) = (Capacity::new(0, WORTH), Instant::now());
+        // Sixteen readers are always there: the next that can be measured is 32.
+        assert_eq!(capacity.aim(16, now), Aim::Measure(32));
+        (0..SAMPLES).for_each(|_| capacity.note(32, 30, Duration::from_millis(160), now));
+        assert_eq!(capacity.aim(16, now), Aim::Measure(64));
+        (0..SAMPLES).for_each(|_| capacity.note(64, 60, Duration::from_millis(320), now));
+        assert_eq!(capacity.aim(16, now), Aim::Capacity(32));
+        // A number that changed meanwhile says nothing.
+        let mut other = Capacity::new(0, WORTH);
+        (0..SAMPLES).for_each(|_| other.note(1, 16, Duration::from_millis(80), now));
+        assert!(other.measured.iter().all(|level| level.samples == 0));
+    }
+}
