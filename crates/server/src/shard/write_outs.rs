@@ -111,7 +111,7 @@ impl Shard {
     pub(crate) fn is_pressing(&self, now: Instant) -> bool {
         self.dirty.is_wanted()
             || !self.starved.is_empty()
-            || self.pool.free_count() as usize <= self.without_slot_too_many()
+            || self.pool.free_count() <= self.without_slot_too_many()
             || self.is_near_bounds(now)
     }
 

@@ -10,11 +10,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::answer::Failed;
+use crate::clock;
 use crate::config::VolumeConfig;
 use crate::shard::Shard;
-use crate::volume::Volume;
 use crate::volume::launch::WRITE_OUT_BYTES_MAX;
+use crate::volume::pace::Pace;
 use crate::volume::store_health::StoreRequest;
+use crate::volume::{Volume, Work};
 
 impl Volume {
     /// For each shard, the bound below which all changes answered so far have their numbers.
@@ -104,6 +106,43 @@ impl Volume {
     pub(crate) fn untried_below(&self, bounds: &[u64]) -> usize {
         let of_shard = |(index, &bound)| self.lock(index).dirty.untried_below(bound);
         bounds.iter().enumerate().map(of_shard).sum()
+    }
+
+    /// Starts the write-outs that are due, as many as may be at the store now. The others start
+    /// when something ends there.
+    pub(crate) fn write_out_due(self: &Arc<Self>) {
+        if let Some(pace) = &self.pace {
+            pace.in_turn(|| self.write_out_by_pace(pace));
+        }
+    }
+
+    /// Something ended at the store, so that write-outs that had to wait may start.
+    pub(crate) fn write_out_next(self: &Arc<Self>) {
+        if self.pace.as_ref().is_some_and(|pace| pace.is_waiting()) {
+            self.write_out_due();
+        }
+    }
+
+    fn write_out_by_pace(self: &Arc<Self>, pace: &Pace) {
+        let (now, count) = (clock::now(), self.shards.len());
+        // Set first: what ends from here on calls again.
+        pace.set_waiting(true);
+        let (first, mut is_waiting) = (pace.first(count), false);
+        for index in (0..count).map(|index| (first + index) % count) {
+            let mut work = Work::new(self);
+            let (shard, fx) = work.nth_shard(index);
+            let room = (pace.room(shard.is_pressing(now), now), pace.is_many);
+            let blocks = (self.write_out_room(shard), self.write_out_blocks());
+            is_waiting |= shard.write_out_due(room, blocks, now, fx);
+            work.finish();
+        }
+        if !is_waiting {
+            return pace.set_waiting(false);
+        }
+        if pace.must_sync(now) {
+            let volume = Arc::clone(self);
+            self.runtime.spawn(async move { drop(volume.flush_together().await) });
+        }
     }
 
     /// Sets the rules of write-back while the volume is served.

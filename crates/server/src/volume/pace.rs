@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::volume::{Volume, Work};
 
 /// A read counts as there for one to two such periods after its end: its client soon sends another.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -196,11 +195,11 @@ impl Capacity {
 pub(crate) struct Pace {
     state: Mutex<State>,
     /// Whether the store takes many writes at once.
-    is_many: bool,
+    pub(crate) is_many: bool,
     /// Held by who starts write-outs; what another one wants meanwhile is done then.
     turn: Mutex<()>,
     again: AtomicBool,
-    /// Whether there are write-outs that are due and may not start.
+    /// Whether write-outs are due that could not start.
     is_waiting: AtomicBool,
     /// The shard that is asked first.
     first: AtomicUsize,
@@ -298,8 +297,37 @@ impl Pace {
         AtStore { pace: Arc::clone(self), is_write_out, began, found }
     }
 
+    /// Calls `start`, which starts write-outs, unless somebody else is doing that now. Then they do
+    /// it once more.
+    pub(crate) fn in_turn(&self, mut start: impl FnMut()) {
+        self.again.store(true, Ordering::SeqCst);
+        while self.again.load(Ordering::SeqCst) {
+            let _turn = match self.turn.try_lock() {
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+                Ok(turn) => turn,
+            };
+            self.again.store(false, Ordering::SeqCst);
+            start();
+        }
+    }
+
+    /// Whether write-outs are due that could not start.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_waiting(&self, is_waiting: bool) {
+        self.is_waiting.store(is_waiting, Ordering::SeqCst);
+    }
+
+    /// Which of `count` shards is asked first now.
+    pub(crate) fn first(&self, count: usize) -> usize {
+        self.first.fetch_add(1, Ordering::Relaxed) % count.max(1)
+    }
+
     /// Number of requests, or of blocks, that may go to the store now.
-    fn room(&self, is_pressing: bool, now: Instant) -> usize {
+    pub(crate) fn room(&self, is_pressing: bool, now: Instant) -> usize {
         let mut state = self.state();
         let reading = state.reading(now);
         if self.is_many {
@@ -311,7 +339,7 @@ impl Pace {
     }
 
     /// Whether what was written must be flushed before more is written. If so, the caller flushes.
-    fn must_sync(&self, now: Instant) -> bool {
+    pub(crate) fn must_sync(&self, now: Instant) -> bool {
         let mut state = self.state();
         let (reading, aim) = (state.reading(now), state.capacity.aim(0, now));
         let room = may_start_many(reading, state.is_syncing, state.unsynced, aim);
@@ -367,55 +395,6 @@ impl Drop for AtStore {
         match self.is_write_out {
             true => state.writing -= 1,
             false => state.reads -= 1,
-        }
-    }
-}
-
-impl Volume {
-    /// Starts the write-outs that are due, as many as may be at the store now. The others start
-    /// when something ends there.
-    pub(crate) fn write_out_due(self: &Arc<Self>) {
-        let Some(pace) = &self.pace else { return };
-        pace.again.store(true, Ordering::SeqCst);
-        while pace.again.load(Ordering::SeqCst) {
-            let _turn = match pace.turn.try_lock() {
-                Err(TryLockError::WouldBlock) => return,
-                Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
-                Ok(turn) => turn,
-            };
-            pace.again.store(false, Ordering::SeqCst);
-            self.write_out_by_pace(pace);
-        }
-    }
-
-    /// Something ended at the store, so that write-outs that had to wait may start.
-    pub(crate) fn write_out_next(self: &Arc<Self>) {
-        if self.pace.as_ref().is_some_and(|pace| pace.is_waiting.load(Ordering::SeqCst)) {
-            self.write_out_due();
-        }
-    }
-
-    fn write_out_by_pace(self: &Arc<Self>, pace: &Arc<Pace>) {
-        let (now, count) = (clock::now(), self.shards.len());
-        // Set first: what ends from here on calls again.
-        pace.is_waiting.store(true, Ordering::SeqCst);
-        let first = pace.first.fetch_add(1, Ordering::Relaxed);
-        let mut is_waiting = false;
-        for index in (0..count).map(|index| (first + index) % count) {
-            let mut work = Work::new(self);
-            let (shard, fx) = work.nth_shard(index);
-            let room = pace.room(shard.is_pressing(now), now);
-            let blocks = self.write_out_room(shard);
-            let run_max = self.write_out_blocks();
-            is_waiting |= shard.write_out_due((room, pace.is_many), (blocks, run_max), now, fx);
-            work.finish();
-        }
-        if !is_waiting {
-            return pace.is_waiting.store(false, Ordering::SeqCst);
-        }
-        if pace.must_sync(now) {
-            let volume = Arc::clone(self);
-            self.runtime.spawn(async move { drop(volume.flush_together().await) });
         }
     }
 }

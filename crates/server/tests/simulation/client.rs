@@ -191,12 +191,6 @@ impl Session {
             first += random.below(per_block);
             end = first + random.between(1, per_block);
         }
-        // By itself, so that nothing else that a seed draws depends on it: many blocks. In a flood
-        // too many outcomes would be possible.
-        let mut long = random.clone().fork();
-        if long.percent(1) && self.world.scenario.flood.is_none() {
-            end = first + long.between(5, 16) * per_block;
-        }
         first..end.min(all).max(first + 1)
     }
 

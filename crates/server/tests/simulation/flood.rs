@@ -26,7 +26,7 @@ const BUFFER: usize = 1 << 20;
 const WRITE: u64 = 65_536;
 
 /// Bursts of a flood of them.
-const BURSTS: u64 = 6;
+const BURSTS: u64 = 2;
 
 /// Connections of a flood.
 const CONNECTIONS: u64 = 3;
@@ -162,7 +162,7 @@ async fn write_in_bursts(world: &Arc<World>, name: &str, random: &mut Random) {
         let Ok((end, _wire)) = world.connect(62, BUFFER) else { return };
         let Ok(client) = Client::over(end, name, &ClientOptions::default()).await else { return };
         let (session, mut asked) = (world.history.begin_session(0), JoinSet::new());
-        for _ in 0..random.between(20, 60) {
+        for _ in 0..random.between(20, 40) {
             let at = random.below(draw.bytes / block);
             let (history, sectors) = (world.history.clone(), at * per_block..(at + 1) * per_block);
             if random.percent(40) {
