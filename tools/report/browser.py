@@ -45,6 +45,7 @@ LOOK = "(() => {" + PAINTED + """
   if (names.length) names[0].querySelector("th").click();
   const switched = names.length ? names[0].classList.contains("u-off") !== before : null;
   if (names.length) names[0].querySelector("th").click();
+  const cut = [...document.querySelectorAll(".scroll")].filter(table => table.scrollWidth > table.clientWidth);
   return {
     title: document.querySelector("h1").textContent,
     answer: document.querySelectorAll(".answer li").length,
@@ -53,6 +54,9 @@ LOOK = "(() => {" + PAINTED + """
     series: names.length, switched, sorted,
     resources: performance.getEntriesByType("resource").length,
     scripts: document.scripts.length,
+    begins: [...document.querySelectorAll("figure.chart .begins")].map(begins => begins.textContent),
+    // Tables that go on beyond the screen, and those of them that show it.
+    cut: cut.length, shaded: cut.filter(table => getComputedStyle(table).backgroundAttachment.includes("local")).length,
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
   };
 })()"""

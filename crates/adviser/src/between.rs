@@ -27,7 +27,7 @@ pub fn between(volumes: &[(&str, &Figures, Measured)]) -> Vec<String> {
     };
     let lost = match loss.is_above_zero() {
         true => format!("{} disk reads a second", amount(&loss)),
-        false => "nothing".to_owned(),
+        false => format!("nothing ({} disk reads a second)", amount(&loss)),
     };
     vec![format!(
         "Volume {from} would lose {lost} if {part} of its memory ({}) went to {to}, which would \
@@ -94,7 +94,8 @@ mod tests {
         let said = between(&all);
         assert_eq!(
             said,
-            ["Volume b would lose nothing if half of its memory (2MiB) went to a, which would \
+            ["Volume b would lose nothing (0.5 +- 1.0 disk reads a second) if half of its memory \
+              (2MiB) went to a, which would \
               save 150 +- 5 disk reads a second there."]
         );
         assert!(between(&all[..1]).is_empty());

@@ -29,29 +29,69 @@ pub struct Measured {
 pub struct Sentences {
     /// What the figures show, the most useful first.
     pub sentences: Vec<String>,
+    /// What would make the gains come, as options of `undercroft set` and of a volume.
+    pub changes: Vec<String>,
     /// What they rest on.
     pub assumptions: Vec<String>,
 }
 
 /// Says what the figures of a volume show.
 pub fn sentences(figures: &Figures, measured: &Measured) -> Sentences {
-    let (mut said, mut assumptions) = (Vec::new(), Vec::new());
+    let (mut said, mut changes, mut assumptions) = (Vec::new(), Vec::new(), Vec::new());
     if let Some(why) = &figures.why {
         said.push(match figures.state {
             State::Changed => sentence(why),
             _ => format!("Nothing is advised yet: {why}."),
         });
     }
-    if let (Some(today), true) = (figures.today(), figures.state != State::Learning) {
-        let words = Words { figures, today, measured };
-        said.extend(words.policy());
-        said.extend(words.placement());
-        said.extend(words.more_memory());
-        said.extend(words.less_memory());
-        assumptions = words.assumptions();
+    if figures.state != State::Learning {
+        match figures.today().filter(|_| figures.references > 0) {
+            Some(today) => {
+                let words = Words { figures, today, measured };
+                let all = [words.policy(), words.placement(), words.more_memory()];
+                for (sentence, change) in all.into_iter().flatten() {
+                    said.push(sentence);
+                    changes.extend(change);
+                }
+                said.extend(words.less_memory());
+                assumptions = words.assumptions();
+            }
+            None => said.push(
+                "Nothing is advised yet: of the blocks in the sample none was read lately."
+                    .to_owned(),
+            ),
+        }
     }
-    Sentences { sentences: said, assumptions }
+    Sentences { sentences: said, changes, assumptions }
 }
+
+/// What is known of a difference of hit ratios.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Gain,
+    Loss,
+    /// It is within its error, and the error is small.
+    None,
+    /// It is within its error, and the error is so large that the difference may be, too.
+    Unknown,
+}
+
+impl Verdict {
+    fn of(difference: &Estimate) -> Self {
+        if is_gain(difference) {
+            Self::Gain
+        } else if is_gain(&difference.times(-1.0)) {
+            Self::Loss
+        } else if difference.error > VAGUE {
+            Self::Unknown
+        } else {
+            Self::None
+        }
+    }
+}
+
+/// A sentence, and the option that would make its gain come.
+type Said = (String, Option<String>);
 
 struct Words<'a> {
     figures: &'a Figures,
@@ -74,46 +114,64 @@ impl<'a> Words<'a> {
         self.figures.cells.iter().find(is_it)
     }
 
-    /// The policy with most hits at today's size and placement.
-    fn best_policy(&self) -> Option<&'a CellFigure> {
+    fn policy(&self) -> Option<Said> {
         let today = self.today;
-        self.best(|cell| (cell.blocks, &cell.placement) == (today.blocks, &today.placement))
-    }
-
-    fn policy(&self) -> Option<String> {
-        let (best, today) = (self.best_policy()?, self.today);
-        if is_gain(&best.gain) {
-            return Some(format!(
-                "{} instead of {} would add {} of read hits{}.",
+        let is_policy =
+            |cell: &CellFigure| (cell.blocks, &cell.placement) == (today.blocks, &today.placement);
+        let verdict_is =
+            |verdict| self.best(move |cell| is_policy(cell) && Verdict::of(&cell.gain) == verdict);
+        if let Some(best) = verdict_is(Verdict::Gain) {
+            let text = format!(
+                "{} instead of {} would add {} of read hits{} (set policy={}).",
                 best.policy,
                 today.policy,
                 points(&best.gain),
-                self.worth(best)
-            ));
+                self.worth(best),
+                best.policy
+            );
+            return Some((text, Some(format!("policy={}", best.policy))));
         }
-        Some(format!(
-            "No other policy that was compared would add read hits to {}: the most is {} with {}.",
-            today.policy,
-            best.policy,
-            points(&best.gain)
-        ))
+        let text = match verdict_is(Verdict::Unknown) {
+            Some(unknown) => format!(
+                "Whether another policy than {} would add read hits is not known: {} would change \
+                 them by {}.",
+                today.policy,
+                unknown.policy,
+                points(&unknown.gain)
+            ),
+            None => {
+                let best = self.best(is_policy)?;
+                format!(
+                    "No other policy that was compared would add read hits to {}: the most is {} \
+                     with {}.",
+                    today.policy,
+                    best.policy,
+                    points(&best.gain)
+                )
+            }
+        };
+        Some((text, None))
     }
 
-    fn placement(&self) -> Option<String> {
+    fn placement(&self) -> Option<Said> {
         let today = self.today;
         let other = self.best(|cell| {
             (cell.blocks, &cell.policy) == (today.blocks, &today.policy)
                 && cell.placement != today.placement
         });
         if let Some(adapts) = &self.figures.adapts {
-            return Some(self.adapting(adapts, other));
+            return Some((self.adapting(adapts, other), None));
         }
         let (other, instead) = (other?, &today.placement);
-        Some(format!(
-            "Placement {} instead of {instead} would {}.",
+        let change = (Verdict::of(&other.gain) == Verdict::Gain)
+            .then(|| format!("placement={}", other.placement));
+        let set = change.as_ref().map_or(String::new(), |change| format!(" (set {change})"));
+        let text = format!(
+            "Placement {} instead of {instead} would {}{set}.",
             other.placement,
             self.effect(other)
-        ))
+        );
+        Some((text, change))
     }
 
     /// What a placement that adapts does, and what the other choice would do.
@@ -139,14 +197,12 @@ impl<'a> Words<'a> {
 
     /// What another placement would change, as a clause.
     fn effect(&self, other: &CellFigure) -> String {
-        let effect = if is_gain(&other.gain) {
-            format!("add {} of read hits", points(&other.gain))
-        } else if is_gain(&other.gain.times(-1.0)) {
-            format!("lose {} of read hits", points(&other.gain.times(-1.0)))
-        } else if is_vague(&other.gain) {
-            format!("do to the read hits what is not known ({})", points(&other.gain))
-        } else {
-            format!("not change the read hits ({})", points(&other.gain))
+        let gain = points(&other.gain);
+        let effect = match Verdict::of(&other.gain) {
+            Verdict::Gain => format!("add {gain} of read hits"),
+            Verdict::Loss => format!("lose {} of read hits", points(&other.gain.times(-1.0))),
+            Verdict::Unknown => format!("do to the read hits what is not known ({gain})"),
+            Verdict::None => format!("not change the read hits ({gain})"),
         };
         let reads = other.saved.times(self.measured.reads_per_s);
         let disk = if reads.is_above_zero() {
@@ -159,8 +215,8 @@ impl<'a> Words<'a> {
         format!("{effect}, and {disk}")
     }
 
-    fn more_memory(&self) -> Option<String> {
-        let mut parts = Vec::new();
+    fn more_memory(&self) -> Option<Said> {
+        let (mut parts, mut change) = (Vec::new(), None);
         for factor in [2, 4] {
             let Some(cell) =
                 self.cell(&self.today.policy, self.today.blocks.saturating_mul(factor))
@@ -169,46 +225,55 @@ impl<'a> Words<'a> {
             };
             let more = self.bytes(cell.blocks - self.today.blocks);
             let gain = points(&cell.gain);
-            parts.push(if is_gain(&cell.gain) {
-                format!("another {more} would add {gain} of read hits{}", self.worth(cell))
-            } else if is_vague(&cell.gain) {
-                format!("what another {more} would add is not known ({gain})")
-            } else {
-                format!("another {more} would add nothing ({gain})")
+            parts.push(match Verdict::of(&cell.gain) {
+                Verdict::Gain => {
+                    let option = format!("cache={}", self.bytes(cell.blocks));
+                    let worth = self.worth(cell);
+                    let text = format!(
+                        "another {more} would add {gain} of read hits{worth} (set {option})"
+                    );
+                    change.get_or_insert(option);
+                    text
+                }
+                Verdict::Unknown => format!("what another {more} would add is not known ({gain})"),
+                Verdict::Loss | Verdict::None => {
+                    format!("another {more} would add nothing ({gain})")
+                }
             });
         }
-        if parts.is_empty() { None } else { Some(sentence(&parts.join("; "))) }
+        if parts.is_empty() { None } else { Some((sentence(&parts.join("; ")), change)) }
     }
 
     fn less_memory(&self) -> Option<String> {
         let half = self.cell(&self.today.policy, self.today.blocks / 2)?;
         let loss = half.gain.times(-1.0);
-        let with = self.bytes(half.blocks);
-        if !is_gain(&loss) {
-            let loss_points = points(&loss);
-            return Some(match is_vague(&loss) {
-                true => format!("What it would lose with {with} is not known ({loss_points})."),
-                false => format!("With {with} it would lose nothing ({loss_points})."),
-            });
-        }
+        let (with, lost) = (self.bytes(half.blocks), points(&loss));
+        let would = match Verdict::of(&loss) {
+            Verdict::Unknown => {
+                return Some(format!("What it would lose with {with} is not known ({lost})."));
+            }
+            Verdict::Loss | Verdict::None => {
+                return Some(format!("With {with} it would lose nothing ({lost})."));
+            }
+            Verdict::Gain => format!("With {with} it would lose {lost} of read hits"),
+        };
         let best = self
             .best(|cell| (cell.blocks, &cell.placement) == (half.blocks, &self.today.placement));
-        let better = best.filter(|cell| !is_gain(&cell.gain.times(-1.0)));
-        Some(match better {
-            Some(better) if is_gain(&better.gain) => format!(
-                "With {with} it would lose {} of read hits; with {} it would gain {} even there.",
-                points(&loss),
-                better.policy,
-                points(&better.gain)
-            ),
-            Some(better) => format!(
-                "With {with} it would lose {} of read hits; {} would lose nothing there ({}).",
-                points(&loss),
-                better.policy,
-                points(&better.gain.times(-1.0))
-            ),
-            None => format!("With {with} it would lose {} of read hits.", points(&loss)),
-        })
+        let better = best.and_then(|best| {
+            let policy = &best.policy;
+            match Verdict::of(&best.gain) {
+                Verdict::Gain => {
+                    let gain = points(&best.gain);
+                    Some(format!("with {policy} it would gain {gain} even there"))
+                }
+                Verdict::None => {
+                    let loss = points(&best.gain.times(-1.0));
+                    Some(format!("{policy} would lose nothing there ({loss})"))
+                }
+                Verdict::Loss | Verdict::Unknown => None,
+            }
+        });
+        Some(better.map_or_else(|| format!("{would}."), |better| format!("{would}; {better}.")))
     }
 
     /// What a gain means for the disk and for those who wait.
@@ -267,11 +332,6 @@ impl<'a> Words<'a> {
 /// Whether a difference of hit ratios is one that the figures carry.
 pub(crate) fn is_gain(gain: &Estimate) -> bool {
     gain.is_above_zero() && gain.value >= SMALL
-}
-
-/// Whether a difference of hit ratios is known so badly that it may be large, though it is no gain.
-fn is_vague(difference: &Estimate) -> bool {
-    difference.error > VAGUE
 }
 
 fn points(share: &Estimate) -> String {
@@ -353,19 +413,21 @@ pub(crate) mod tests {
             ("lru", 512, -0.08, 0.01),
             ("mq", 512, 0.001, 0.01),
         ];
-        let Sentences { sentences, assumptions } = sentences(&figures(&all), &measured());
+        let Sentences { sentences, changes, assumptions } = sentences(&figures(&all), &measured());
         assert_eq!(
             sentences,
             [
                 "mq instead of lru would add 17.2 +- 0.6 points of read hits, and save 172 +- 6 \
-                 disk reads a second; a read would take 344 +- 12 us less on average.",
+                 disk reads a second; a read would take 344 +- 12 us less on average (set \
+                 policy=mq).",
                 "Another 4MiB would add 3.1 +- 0.4 points of read hits, and save 31 +- 4 disk \
-                 reads a second; a read would take 62 +- 8 us less on average; another 12MiB \
-                 would add nothing (3.2 +- 4.0 points).",
+                 reads a second; a read would take 62 +- 8 us less on average (set cache=8MiB); \
+                 another 12MiB would add nothing (3.2 +- 4.0 points).",
                 "With 2MiB it would lose 8.0 +- 1.0 points of read hits; mq would lose nothing \
                  there (-0.1 +- 1.0 points).",
             ]
         );
+        assert_eq!(changes, ["policy=mq", "cache=8MiB"]);
         assert!(assumptions[0].contains("10.000 % of the blocks"), "{assumptions:?}");
         let gains = figures(&[("mq", 512, 0.105, 0.081), ("lru", 512, -0.228, 0.089)]);
         let last = super::sentences(&gains, &measured()).sentences.pop().unwrap();
@@ -378,10 +440,20 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_hardly_known_is_said_to_be_unknown() {
-        let wide = figures(&[("lru", 2048, 0.223, 0.306), ("lru", 512, -0.25, 0.256)]);
+        let wide = [
+            ("mq", 1024, 0.093, 0.271),
+            ("arc", 1024, 0.1, 0.2),
+            ("2q", 1024, 0.001, 0.003),
+            ("lru", 2048, 0.223, 0.306),
+            ("lru", 512, -0.25, 0.256),
+        ];
+        let wide = figures(&wide);
         let Sentences { sentences, .. } = sentences(&wide, &measured());
         let more = "What another 4MiB would add is not known (22.3 +- 30.6 points).";
         let less = "What it would lose with 2MiB is not known (25.0 +- 25.6 points).";
+        let policy = "Whether another policy than lru would add read hits is not known: arc would \
+                      change them by 10.0 +- 20.0 points.";
+        assert_eq!(sentences[0], policy);
         assert!(sentences.iter().any(|said| said == more), "{sentences:?}");
         assert!(sentences.iter().any(|said| said == less), "{sentences:?}");
     }
@@ -398,6 +470,18 @@ pub(crate) mod tests {
                 "With 2MiB it would lose nothing (1.0 +- 2.0 points).",
             ]
         );
+    }
+
+    #[test]
+    fn without_sampled_reads_nothing_is_advised_and_that_is_said() {
+        let some = figures(&[("mq", 1024, 0.172, 0.006)]);
+        let no_cells = Figures { cells: Vec::new(), ..some.clone() };
+        for none in [no_cells, Figures { references: 0, ..some }] {
+            let Sentences { sentences, changes, assumptions } = sentences(&none, &measured());
+            let said = "Nothing is advised yet: of the blocks in the sample none was read lately.";
+            assert_eq!(sentences, [said]);
+            assert!(changes.is_empty() && assumptions.is_empty());
+        }
     }
 
     #[test]

@@ -7,11 +7,14 @@ use undercroft_text::Bytes;
 
 use crate::table::{bytes, count, percent};
 
-/// A sentence, and the commands that print its figures.
+/// A sentence, the commands that print its figures, and the configuration that it advises.
 #[derive(Serialize)]
 pub(crate) struct Sentence {
     pub(crate) text: String,
     pub(crate) runs: Vec<String>,
+    /// A command line of `undercroft serve`, with NAME and STORE to be filled in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) serve: Option<String>,
 }
 
 /// What sentences refer to: the trace and how it is simulated.
@@ -24,6 +27,8 @@ pub(crate) struct Words {
     /// Further options of placements that act on evictions.
     pub(crate) evictions: String,
     pub(crate) prices: Option<Prices>,
+    /// Whether the trace looks as if it had been taken elsewhere than is said.
+    pub(crate) is_doubtful: bool,
 }
 
 /// A share as points: `12.3 points`.
@@ -77,6 +82,30 @@ impl Words {
         }
     }
 
+    /// What the answer begins with: `Take`, unless the answer rests on what does not look true.
+    fn take(&self) -> &'static str {
+        if self.is_doubtful { "If it was taken below that cache, take" } else { "Take" }
+    }
+
+    /// The configuration of a server that does what is advised.
+    fn serve(&self, finding: &Finding) -> Option<String> {
+        let choice = match finding {
+            Finding::Cheapest { choice, .. } => choice.as_ref()?,
+            Finding::Knee { choice, .. } if self.prices.is_none() => choice,
+            _ => return None,
+        };
+        let cache = Bytes(u64::from(choice.capacity_blocks) * u64::from(self.block_bytes));
+        let block = Bytes(u64::from(self.block_bytes));
+        let placement = match choice.placement.as_str() {
+            "access" => String::new(),
+            placement => format!(",placement={placement}"),
+        };
+        Some(format!(
+            "undercroft serve --volume NAME=STORE,cache={cache},block={block},policy={}{placement}",
+            choice.policy
+        ))
+    }
+
     fn cost(&self, cost: &Cost) -> String {
         format!(
             "{} ({} of it memory; {:.2} disks)",
@@ -98,6 +127,17 @@ impl Words {
     /// What a finding says.
     pub(crate) fn finding(&self, finding: &Finding) -> Sentence {
         let (text, runs) = match finding {
+            Finding::Unfiltered { lru } => (
+                format!(
+                    "First say where the trace was taken. Without --l1 it counts as one from below \
+                     the client's cache, and it does not look so: {} serve {} already, and a \
+                     client's cache would have served these reads. If it was taken above that \
+                     cache, say what that is, as --l1 64MiB:lru: every figure here changes.",
+                    self.name(lru),
+                    percent(lru.read_hit_ratio)
+                ),
+                vec![self.of(lru)],
+            ),
             Finding::NothingToGain { best } => (
                 format!(
                     "Take no cache: no policy serves one read in a hundred at any size. The most \
@@ -122,7 +162,7 @@ impl Words {
                         significant(after)
                     ),
                 };
-                let lead = if self.prices.is_some() { "Without prices: take" } else { "Take" };
+                let lead = if self.prices.is_some() { "Without prices: take" } else { self.take() };
                 let text = format!(
                     "{lead} {}: it serves {} of the reads that arrive. It is the knee of the \
                      curve: {further}.",
@@ -191,7 +231,7 @@ impl Words {
                 vec![self.of(choice)],
             ),
         };
-        Sentence { text, runs }
+        Sentence { text, runs, serve: self.serve(finding) }
     }
 
     fn cheapest(
@@ -214,8 +254,9 @@ impl Words {
             ),
             Some(choice) => (
                 format!(
-                    "Take {} at these prices: it costs {}, instead of {} without a cache (error of \
+                    "{} {} at these prices: it costs {}, instead of {} without a cache (error of \
                      the difference {error}).",
+                    self.take(),
                     self.name(choice),
                     self.cost(cost),
                     self.cost(without)
@@ -290,27 +331,15 @@ impl Words {
 
     /// What an assumption says.
     pub(crate) fn assumption(&self, assumption: &Assumption) -> Sentence {
-        let mut runs = Vec::new();
         let text = match assumption {
             Assumption::Client { policy, capacity_blocks } => format!(
                 "The client has a cache of {} with {policy}, as --l1 says. Of another cache it \
                  passes on other reads.",
                 self.size(*capacity_blocks)
             ),
-            Assumption::BelowClient { unfiltered: None } => "The trace was taken below the \
-                client's cache. If it was taken above it, say what that cache is: --l1."
+            Assumption::BelowClient => "The trace was taken below the client's cache. If it was \
+                taken above it, say what that cache is: --l1."
                 .to_owned(),
-            Assumption::BelowClient { unfiltered: Some(lru) } => {
-                runs.push(self.of(lru));
-                format!(
-                    "The trace was taken below the client's cache, because no --l1 says otherwise. \
-                     It does not look so: {} serve {} already, and a client's cache would have \
-                     served these reads. If it was taken above that cache, say what that is, as \
-                     --l1 64MiB:lru: every figure changes.",
-                    self.name(lru),
-                    percent(lru.read_hit_ratio)
-                )
-            }
             Assumption::EvictionsKnown => {
                 "Placements that act on evictions assume that the client \
                 can tell them; auto also that it hands over what it evicts. Without that they do \
@@ -334,7 +363,7 @@ impl Words {
                 points(sample.error)
             ),
         };
-        Sentence { text, runs }
+        Sentence { text, runs: Vec::new(), serve: None }
     }
 }
 

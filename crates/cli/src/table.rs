@@ -54,9 +54,14 @@ impl Table {
     }
 }
 
-/// A text in lines of at most 100 characters, the first after `first`, the others after `rest`. A
-/// number stays beside its unit.
+/// A text in lines of at most 100 characters; see [`wrapped_at`].
 pub(crate) fn wrapped(text: &str, first: &str, rest: &str) -> String {
+    wrapped_at(100, text, first, rest)
+}
+
+/// A text in lines of at most `width` characters, the first after `first`, the others after `rest`.
+/// A number stays beside its unit; a word that is longer has a line of its own.
+pub(crate) fn wrapped_at(width: usize, text: &str, first: &str, rest: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let is_unit = ["%", "KiB", "MiB", "GiB", "TiB"].iter().any(|unit| word.starts_with(unit))
@@ -70,7 +75,7 @@ pub(crate) fn wrapped(text: &str, first: &str, rest: &str) -> String {
     let mut is_begun = false;
     for word in &words {
         let line = lines.last_mut().expect("there is a first line");
-        if is_begun && line.chars().count() + 1 + word.chars().count() > 100 {
+        if is_begun && line.chars().count() + 1 + word.chars().count() > width {
             lines.push(format!("{rest}{word}"));
         } else {
             if is_begun {

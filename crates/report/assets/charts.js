@@ -135,7 +135,8 @@ const charts = (() => {
 
   // Hit ratio by size for each policy and placement, with today's point marked.
   function advice(into, cells) {
-    const { place } = frame(into, "Read hit ratio by size of the cache", "Estimated from a sample of the requests. The large point is today's cache. Click a name to switch its curve.");
+    const about = "Estimated from a sample of the requests. The large point is today's cache. Click a name to switch its curve. ";
+    const { place, note } = frame(into, "Read hit ratio by size of the cache", about);
     const name = cell => cell.placement === "access" ? cell.policy : cell.policy + ", " + cell.placement;
     const sizes = [...new Set(cells.map(cell => cell.cache_bytes))].sort((a, b) => a - b);
     const names = [...new Set(cells.map(name))];
@@ -152,7 +153,7 @@ const charts = (() => {
         width: place.clientWidth, height: height(place.clientWidth) + 60,
         scales: {
           x: { time: false, distr: 3, log: 2, range: (_, min, max) => min === max ? [min / 2, max * 2] : [min / 1.1, max * 1.1] },
-          y: { range: (_, min, max) => [0, Math.min(1, Math.max(max * 1.1, 0.05))] },
+          y: { range: (_, min, max) => units.shareRange(min, max) },
         },
         axes: [
           axis({ space: 64, splits: (_, __, min, max) => powers.filter(power => power >= min && power <= max), filter: (_, all) => all,
@@ -171,6 +172,7 @@ const charts = (() => {
         ],
         cursor: { focus: { prox: 24 }, drag: { x: false, y: false } }, focus: { alpha: 0.35 },
         legend: { live: true },
+        hooks: { draw: [plot => { note.textContent = about + units.begins(plot.scales.y.min); }] },
       }, [sizes, ...columns.map(ratios), ratios(today)], place);
       reachable(place);
       const now = today.findIndex(cell => cell);

@@ -6,7 +6,7 @@
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   const print = matchMedia("print");
 
-  function options(chart, width, shown) {
+  function options(chart, width, shown, begins) {
     const style = getComputedStyle(document.documentElement);
     const color = name => style.getPropertyValue(name).trim();
     const palette = scheme.matches && !print.matches ? dark : light;
@@ -35,19 +35,23 @@
         value: (_, v) => v == null ? "" : full[chart.y.unit](v),
       };
     };
-    const most = chart.y.unit === "share" ? 1 : Infinity;
+    // What is filled to the ground shows its height, and begins there.
+    const isFilled = chart.series.some(series => paths[series.shape]);
+    const range = (_, min, max) => chart.y.unit !== "share" ? [0, max > 0 ? max * 1.06 : 1]
+      : isFilled ? [0, max > 0 ? Math.min(max * 1.06, Math.max(1, max)) : 1] : units.shareRange(min, max);
     return {
       width, height: width < 500 ? 260 : 340,
       scales: {
         x: { time: false, distr: chart.x.log ? 3 : 1, log: 2,
              range: (_, min, max) => min === max ? [min / 2, max * 2] : [min, max] },
-        y: { range: (_, min, max) => [0, max > 0 ? Math.min(max * 1.06, Math.max(most, max)) : 1] },
+        y: { range },
       },
       axes: [axis(chart.x, false), axis(chart.y, true)],
       series: [{ label: chart.x.label, value: (_, v) => v == null ? "" : full[chart.x.unit](v) }, ...chart.series.map(curve)],
       cursor: { focus: { prox: 24 }, drag: { x: true, y: false } },
       focus: { alpha: 0.35 },
       legend: { live: true },
+      hooks: { draw: [plot => { begins.textContent = units.begins(chart.y.unit === "share" ? plot.scales.y.min : 0); }] },
     };
   }
 
@@ -55,13 +59,16 @@
     const place = document.getElementById("chart-" + at);
     const data = [chart.xs, ...chart.series.map(series => series.ys)];
     const shown = chart.series.map(series => series.shown);
+    const begins = document.createElement("span");
+    begins.className = "begins";
+    place.before(begins);
     let plot = null;
     function draw() {
       if (plot) {
         plot.series.slice(1).forEach((series, i) => { shown[i] = series.show; });
         plot.destroy();
       }
-      plot = new uPlot(options(chart, place.clientWidth, shown), data, place);
+      plot = new uPlot(options(chart, place.clientWidth, shown, begins), data, place);
       place.querySelectorAll(".u-legend .u-series:not(:first-child) th").forEach(name => {
         name.tabIndex = 0;
         name.addEventListener("keydown", event => {

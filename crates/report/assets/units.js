@@ -23,5 +23,14 @@ const units = (() => {
     count: v => Math.round(v).toLocaleString("en-US"),
     share: v => (100 * v).toFixed(2) + " %",
     ms: v => v.toFixed(3) + " ms" };
-  return { light, dark, short, full };
+  // Where the axis of a hit ratio begins: at 0, unless the curves would lie on each other there. `[from, to]`.
+  function shareRange(min, max) {
+    if (!(max > 0)) return [0, 1];
+    const spread = max - min, isNarrow = min > 0 && spread < max / 2;
+    const step = 10 ** Math.floor(Math.log10(Math.max(spread, 0.002)));
+    const from = isNarrow ? Math.max(0, Math.floor((min - spread / 10) / step) * step) : 0;
+    return [from, Math.min(1, Math.max(max + (max - from) * 0.06, from + 0.002))];
+  }
+  const begins = from => from > 0 ? "The vertical axis begins at " + short.share(from) + "." : "";
+  return { light, dark, short, full, shareRange, begins };
 })();

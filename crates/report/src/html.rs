@@ -116,7 +116,7 @@ fn chart_place(out: &mut String, chart: &Chart, number: usize) {
 fn table_of(out: &mut String, table: &Table) {
     *out += "<figure class=\"table\">\n";
     caption(out, &table.title, &table.note, "Click a heading to sort.");
-    *out += "<div class=\"scroll\"><table>\n<thead><tr>";
+    *out += "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>";
     let class = |column: usize| match table.columns.get(column) {
         Some(column) if column.is_number => " class=\"number\"",
         _ => "",

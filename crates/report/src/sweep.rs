@@ -62,6 +62,10 @@ impl Row {
     }
 }
 
+/// What response times are, and are not.
+const TIMES: &str = "Response time: mean of a read, by fixed times of the levels and the disk. \
+                     Reloads and demotions cost it nothing, as if the disk were idle for them.";
+
 pub(crate) fn page(rows: &[Row]) -> Page {
     let mut traces: Vec<&str> = Vec::new();
     for row in rows {
@@ -188,7 +192,7 @@ fn sections(rows: &[&Row], into: &mut Vec<Section>) {
     let note = "Blocks read from the disk, those for placement included.";
     let disk = chart(rows, "Disk reads", note, Unit::Count, |row| row.disk_reads() as f64);
     into.extend(disk.map(Section::Chart));
-    let note = "Mean of a read, by fixed times of the levels and the disk.";
+    let note = TIMES;
     let times = chart(rows, "Response time", note, Unit::Ms, |row| row.response_time_ms);
     into.extend(times.map(Section::Chart));
     into.push(Section::Table(all_runs(rows)));
@@ -267,7 +271,7 @@ fn all_runs(rows: &[&Row]) -> Table {
         "#Reloads",
         "#Response time",
     ];
-    let mut table = Table::new("Every run", "", &columns);
+    let mut table = Table::new("Every run", TIMES, &columns);
     for row in rows {
         let share = |ratio: f64| Cell::number(ratio, percent(ratio));
         let number = |n: u64| Cell::number(n as f64, count(n));

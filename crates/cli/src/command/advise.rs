@@ -219,7 +219,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let study = advise::study(&trace, &question, &|share| bar.advanced(share))?;
     bar.done();
     let Advice { findings, assumptions } = advise::advise(&study, prices.as_ref());
-    let words = words(args, block_bytes, option, prices);
+    let is_doubtful = findings.iter().any(|found| matches!(found, Finding::Unfiltered { .. }));
+    let words = Words { is_doubtful, ..words(args, block_bytes, option, prices) };
     let said = findings.iter().map(|found| Said { found, sentence: words.finding(found) });
     let named = assumptions.iter().map(|found| Said { found, sentence: words.assumption(found) });
     let output = Output {
@@ -251,7 +252,7 @@ fn words(args: &Args, block_bytes: u32, option: &str, prices: Option<Prices>) ->
         simulate += &value.map_or(String::new(), |value| format!(" {name} {}", word(&value)));
     }
     let level = if args.l1.is_some() { "--l2" } else { "--l1" };
-    Words { block_bytes, simulate, level, evictions: option.into(), prices }
+    Words { block_bytes, simulate, level, evictions: option.into(), prices, is_doubtful: false }
 }
 
 fn print(out: &mut impl Write, output: &Output) -> Result<(), Error> {
@@ -278,10 +279,11 @@ fn print(out: &mut impl Write, output: &Output) -> Result<(), Error> {
     Ok(())
 }
 
-/// A sentence, and below it the runs that show its figures.
+/// A sentence, and below it the runs that show its figures, and the configuration that it advises.
 fn say(out: &mut impl Write, sentence: &Sentence) -> Result<(), Error> {
     writeln!(out, "{}", wrapped(&sentence.text, "* ", "  "))?;
-    sentence.runs.iter().try_for_each(|run| writeln!(out, "      {run}"))?;
+    let commands = sentence.runs.iter().chain(&sentence.serve);
+    commands.into_iter().try_for_each(|command| writeln!(out, "      {command}"))?;
     Ok(())
 }
 

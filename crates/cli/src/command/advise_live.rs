@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::command::advise::Args;
 use crate::error::Error;
 use crate::status::{self, Page};
-use crate::table::{Table, bytes, percent, wrapped};
+use crate::table::{Table, bytes, percent, word, wrapped};
 
 /// Whether an argument names a server, and not a trace.
 pub(crate) fn is_uri(text: &str) -> bool {
@@ -31,6 +31,10 @@ pub(crate) fn run(uri: &str, args: &Args) -> Result<(), Error> {
         }
         writeln!(out, "{name}{}", now(volume))?;
         say(&mut out, &volume["sentences"])?;
+        for change in volume["changes"].as_array().into_iter().flatten() {
+            let (uri, change) = (admin_uri(uri), change.as_str().unwrap_or_default());
+            writeln!(out, "      undercroft set {uri} {} {}", word(name), word(change))?;
+        }
         figures(&mut out, volume)?;
         if volume["assumptions"].as_array().is_some_and(|all| !all.is_empty()) {
             writeln!(out, "\nassumed")?;
@@ -43,6 +47,11 @@ pub(crate) fn run(uri: &str, args: &Args) -> Result<(), Error> {
         say(&mut out, total)?;
     }
     Ok(())
+}
+
+/// The server's address as `undercroft set` takes it: that of the advice, if that is NBD's.
+fn admin_uri(uri: &str) -> String {
+    if uri.starts_with("nbd") { word(uri) } else { "NBD-URI".to_owned() }
 }
 
 fn say(out: &mut impl Write, sentences: &Value) -> Result<(), Error> {

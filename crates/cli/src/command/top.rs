@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::status::StatusOptions;
 use crate::top::figures::Figures;
-use crate::top::screen::{Key, Screen};
-use crate::top::{News, ask_again_and_again, view};
+use crate::top::screen::{Key, Screen, Scrolled};
+use crate::top::view::{self, Order, View};
+use crate::top::{News, ask_again_and_again};
 
 /// How long a key may wait for its effect.
 const LOOK: Duration = Duration::from_millis(100);
@@ -27,6 +28,12 @@ pub(crate) struct Args {
     plain: bool,
     #[command(flatten)]
     server: StatusOptions,
+}
+
+impl Args {
+    fn view<'a>(&'a self, lost: Option<&'a str>, width: usize, order: Order) -> View<'a> {
+        View { uri: &self.server.uri, every: Duration::from_secs(self.every), lost, width, order }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
@@ -51,8 +58,7 @@ fn print(args: &Args, mut figures: Figures, news: &Receiver<News>) -> Result<(),
     let mut looks = 0;
     loop {
         let mut out = stdout().lock();
-        let every = Duration::from_secs(args.every);
-        for line in view::lines(&figures, &args.server.uri, every, None) {
+        for line in view::lines(&figures, &args.view(None, 100, Order::default())) {
             writeln!(out, "{}", line.text)?;
         }
         writeln!(out)?;
@@ -80,19 +86,23 @@ fn watch(
     news: &Receiver<News>,
     screen: &mut Screen,
 ) -> Result<(), Error> {
-    let (mut lost, mut first_line, mut looks) = (None, 0_usize, 1);
-    let every = Duration::from_secs(args.every);
+    let (mut lost, mut looks): (Option<String>, _) = (None, 1);
+    let (mut scrolled, mut order, mut is_help) = (Scrolled::default(), Order::default(), false);
     loop {
-        let lines = view::lines(&figures, &args.server.uri, every, lost.as_deref());
-        first_line = screen.show(&lines, first_line)?;
+        let lines = match is_help {
+            true => view::help(),
+            false => view::lines(&figures, &args.view(lost.as_deref(), screen.width()?, order)),
+        };
+        screen.show(&lines, &mut scrolled)?;
         if args.count.is_some_and(|count| looks >= count) {
             return Ok(());
         }
         loop {
             match screen.key()? {
                 Key::End => return Ok(()),
-                Key::Down(lines) => first_line = first_line.saturating_add(lines),
-                Key::Up(lines) => first_line = first_line.saturating_sub(lines),
+                Key::Sort => order = order.next(),
+                Key::Help => is_help = !is_help,
+                key @ (Key::Down(_) | Key::Up(_) | Key::Left | Key::Right) => scrolled.follow(&key),
                 Key::Resized => {}
                 Key::None => match news.recv_timeout(LOOK) {
                     Ok(News::Stats(stats, at)) => {

@@ -32,6 +32,10 @@ pub(crate) struct Sources {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VolumeFigures {
     pub(crate) name: String,
+    /// Most bytes of blocks that the cache holds.
+    pub(crate) cache_bytes: u64,
+    /// Bytes of blocks that it holds now.
+    pub(crate) resident_bytes: u64,
     /// `None`: nothing was read.
     pub(crate) sources: Option<Sources>,
     /// The last hit ratios, the latest at the end.
@@ -134,6 +138,8 @@ impl Figures {
             total.writes_s += one.writes_s;
             total.read_bytes_s += one.read_bytes_s;
             total.written_bytes_s += one.written_bytes_s;
+            total.cache_bytes += one.cache_bytes;
+            total.resident_bytes += one.resident_bytes;
             total.dirty_bytes += one.dirty_bytes;
             total.dirty_age_s = total.dirty_age_s.max(one.dirty_age_s);
             total.in_progress += one.in_progress;
@@ -210,6 +216,8 @@ fn volume(name: &str, growth: &Growth<'_>) -> VolumeFigures {
         read_bytes_s: growth.rate("/reads") * block,
         written_bytes_s: growth.rate("/writes") * block,
         times,
+        cache_bytes: now("/capacity_blocks") * block as u64,
+        resident_bytes: now("/resident") * block as u64,
         dirty_bytes: now("/dirty") * block as u64,
         dirty_age_s: now("/dirty_age_s"),
         in_progress: now("/in_progress"),
@@ -271,7 +279,7 @@ mod tests {
     fn stats(reads: u64, hits: u64, slow: u64) -> Value {
         json!({ "volumes": { "a\u{1b}[2J": {
             "position": 0, "block_bytes": 4096, "reads": reads, "read_hits": hits, "store_up": 1,
-            "joined_reads": 0, "dirty": 2, "dirty_age_s": 7, "store_trouble": null,
+            "capacity_blocks": 9, "resident": 3, "joined_reads": 0, "dirty": 2, "dirty_age_s": 7, "store_trouble": null,
             "cooperation": { "demoted_hits": hits / 2, "reloads_waiting": 5 },
             "latency_us": { "read": {
                 "miss": { "count": reads, "buckets": [[20.0, reads - slow], [3000.0, slow]] },
@@ -300,6 +308,7 @@ mod tests {
         assert_eq!(figures.total.times, volume.times);
         assert_eq!(volume.known.as_ref().unwrap().told, 0);
         assert_eq!((volume.caches.len(), volume.block_bytes), (1, 4096));
+        assert_eq!((volume.cache_bytes, volume.resident_bytes), (9 * 4096, 3 * 4096));
         assert_eq!((volume.dirty_bytes, volume.dirty_age_s, volume.reloads_waiting), (8192, 7, 5));
         assert_eq!(volume.curve, [Some(0.5), Some(0.8)]);
         assert_eq!(figures.total.sources, volume.sources);

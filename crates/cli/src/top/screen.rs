@@ -24,10 +24,41 @@ pub(crate) enum Key {
     Down(usize),
     /// To show lines that are further up.
     Up(usize),
+    /// To show columns that are further to the left.
+    Left,
+    /// To show columns that are further to the right.
+    Right,
+    /// To sort the volumes by something else.
+    Sort,
+    /// To say what keys do, or to stop saying it.
+    Help,
     /// The terminal has another size.
     Resized,
     /// Nothing was asked.
     None,
+}
+
+/// Columns by which tables move sideways.
+const SIDEWAYS: usize = 8;
+
+/// Which part of the lines is shown.
+#[derive(Default)]
+pub(crate) struct Scrolled {
+    line: usize,
+    column: usize,
+}
+
+impl Scrolled {
+    /// Follows a key.
+    pub(crate) fn follow(&mut self, key: &Key) {
+        match *key {
+            Key::Down(lines) => self.line = self.line.saturating_add(lines),
+            Key::Up(lines) => self.line = self.line.saturating_sub(lines),
+            Key::Right => self.column = self.column.saturating_add(SIDEWAYS),
+            Key::Left => self.column = self.column.saturating_sub(SIDEWAYS),
+            Key::End | Key::Sort | Key::Help | Key::Resized | Key::None => {}
+        }
+    }
 }
 
 /// The terminal, until dropped.
@@ -47,15 +78,27 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Shows as many lines as there is room for, from a line on; returns from which, since there is
-    /// no line after the last.
+    /// Columns of the terminal.
+    ///
+    /// # Errors
+    /// The terminal does not say.
+    pub(crate) fn width(&self) -> Result<usize, Error> {
+        Ok(terminal::size()?.0.into())
+    }
+
+    /// Shows as many lines as there is room for, and as much of them. `scrolled` is set to what
+    /// there is: nothing comes after the last line and the last column.
     ///
     /// # Errors
     /// The terminal cannot be written.
-    pub(crate) fn show(&mut self, lines: &[Line], from: usize) -> Result<usize, Error> {
+    pub(crate) fn show(&mut self, lines: &[Line], scrolled: &mut Scrolled) -> Result<(), Error> {
         let (width, height) = terminal::size()?;
         let (width, height) = (usize::from(width), usize::from(height));
-        let from = from.min(lines.len().saturating_sub(height));
+        scrolled.line = scrolled.line.min(lines.len().saturating_sub(height));
+        let tables = lines.iter().filter(|line| line.fixed.is_some());
+        let widest = tables.map(|line| line.text.chars().count()).max().unwrap_or(0);
+        scrolled.column = scrolled.column.min(widest.saturating_sub(width));
+        let from = scrolled.line;
         let mut out = stdout().lock();
         queue!(out, BeginSynchronizedUpdate, MoveTo(0, 0))?;
         for (row, line) in lines.iter().skip(from).take(height).enumerate() {
@@ -66,7 +109,8 @@ impl Screen {
                 Look::Soft => queue!(out, SetAttribute(Attribute::Dim))?,
                 Look::Bad => queue!(out, SetForegroundColor(Color::Red))?,
             }
-            write!(out, "{}", fitting(&line.text, width))?;
+            let skipped = line.fixed.map(|fixed| (fixed, scrolled.column));
+            write!(out, "{}", fitting(&line.text, skipped, width))?;
             queue!(out, SetAttribute(Attribute::Reset), Clear(ClearType::UntilNewLine))?;
         }
         if lines.len() - from < height {
@@ -74,7 +118,7 @@ impl Screen {
         }
         queue!(out, EndSynchronizedUpdate)?;
         out.flush()?;
-        Ok(from)
+        Ok(())
     }
 
     /// What was asked since the last time; does not wait.
@@ -95,6 +139,10 @@ impl Screen {
                 KeyCode::Up | KeyCode::Char('k') => Key::Up(1),
                 KeyCode::PageDown | KeyCode::Char(' ') => Key::Down(page),
                 KeyCode::PageUp => Key::Up(page),
+                KeyCode::Right | KeyCode::Char('l') => Key::Right,
+                KeyCode::Left | KeyCode::Char('h') => Key::Left,
+                KeyCode::Char('s') => Key::Sort,
+                KeyCode::Char('?') => Key::Help,
                 KeyCode::Home => Key::Up(usize::MAX),
                 KeyCode::End => Key::Down(usize::MAX / 2),
                 _ => Key::None,
@@ -119,14 +167,26 @@ impl Drop for Screen {
     }
 }
 
-/// As much of a text as fits into so many columns.
-fn fitting(text: &str, columns: usize) -> String {
-    let mut used = 0;
-    let fits = |c: &char| {
-        used += c.width().unwrap_or(0);
-        used <= columns
-    };
-    text.chars().take_while(fits).collect()
+/// As much of a text as fits into so many columns. `skipped`: behind so many characters, so many
+/// are left out. A text that goes on ends with `>`.
+fn fitting(text: &str, skipped: Option<(usize, usize)>, columns: usize) -> String {
+    let (fixed, skip) = skipped.unwrap_or_default();
+    let shown = text.chars().take(fixed).chain(text.chars().skip(fixed + skip));
+    let (mut fits, mut used) = (String::new(), 0);
+    for c in shown {
+        let width = c.width().unwrap_or(0);
+        if used + width > columns {
+            // The mark takes the place of the last character.
+            if let Some(last) = fits.pop() {
+                let gap = last.width().unwrap_or(0).saturating_sub(1);
+                fits.extend(std::iter::repeat_n(' ', gap).chain(['>']));
+            }
+            break;
+        }
+        used += width;
+        fits.push(c);
+    }
+    fits
 }
 
 #[cfg(test)]
@@ -134,9 +194,16 @@ mod tests {
     use super::fitting;
 
     #[test]
-    fn wide_characters_take_two_columns() {
-        assert_eq!(fitting("abc", 2), "ab");
-        assert_eq!(fitting("\u{4e2d}\u{6587}", 3), "\u{4e2d}");
-        assert_eq!(fitting("ab", 80), "ab");
+    fn what_is_cut_is_marked_and_can_be_moved() {
+        assert_eq!(fitting("ab", None, 80), "ab");
+        assert_eq!(fitting("abc", None, 2), "a>");
+        assert_eq!(fitting("abc", None, 3), "abc");
+        // Wide characters take two columns.
+        assert_eq!(fitting("\u{4e2d}\u{6587}", None, 3), " >");
+        assert_eq!(fitting("\u{4e2d}\u{6587}", None, 4), "\u{4e2d}\u{6587}");
+        assert_eq!(fitting("name 1 2 3", Some((5, 2)), 80), "name 2 3");
+        assert_eq!(fitting("name 1 2 3 4", Some((5, 2)), 8), "name 2 >");
+        assert_eq!(fitting("name", Some((5, 2)), 8), "name");
+        assert_eq!(fitting("abc", None, 0), "");
     }
 }

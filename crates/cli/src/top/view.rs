@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::figures::{ClientFigures, Figures, Sources, VolumeFigures};
 use crate::held::{ClientCache, Known};
-use crate::table::{Table, bytes, count, percent, wrapped};
+use crate::table::{Table, bytes, count, percent, wrapped_at};
 
 /// Clients that are shown.
 const CLIENTS: usize = 20;
@@ -18,7 +18,7 @@ const STEPS: [char; 9] = [
 ];
 
 /// Columns of a small curve.
-const WIDTH: usize = 20;
+const WIDTH: usize = 12;
 
 /// How a line stands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,23 +34,103 @@ pub(crate) enum Look {
 pub(crate) struct Line {
     pub(crate) text: String,
     pub(crate) look: Look,
+    /// Of a table, which may be wider than the terminal: so many characters stay where they are
+    /// when the others move sideways.
+    pub(crate) fixed: Option<usize>,
 }
 
-/// All lines. `lost`: why the server does not answer at present.
-pub(crate) fn lines(
-    figures: &Figures,
-    uri: &str,
-    every: Duration,
-    lost: Option<&str>,
-) -> Vec<Line> {
+/// By what volumes are sorted: the most first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// As they are configured.
+    #[default]
+    Configured,
+    HitRatio,
+    Reads,
+    Writes,
+    Dirty,
+    Cache,
+}
+
+impl Order {
+    /// All orders, with their names, in the order in which a key goes through them.
+    const ALL: [(Self, &str); 6] = [
+        (Self::Configured, "as configured"),
+        (Self::HitRatio, "by hit ratio"),
+        (Self::Reads, "by reads/s"),
+        (Self::Writes, "by writes/s"),
+        (Self::Dirty, "by dirty bytes"),
+        (Self::Cache, "by cache"),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    pub(crate) fn next(self) -> Self {
+        Self::ALL[(self as usize + 1) % Self::ALL.len()].0
+    }
+
+    fn sort(self, rows: &mut [&VolumeFigures]) {
+        let key = |row: &VolumeFigures| match self {
+            Self::Configured => 0.0,
+            Self::HitRatio => row.sources.map_or(-1.0, |sources| sources.hits),
+            Self::Reads => row.reads_s,
+            Self::Writes => row.writes_s,
+            Self::Dirty => row.dirty_bytes as f64,
+            Self::Cache => row.cache_bytes as f64,
+        };
+        rows.sort_by(|a, b| key(b).total_cmp(&key(a)));
+    }
+}
+
+/// What is shown beside the figures, and how.
+pub(crate) struct View<'a> {
+    pub(crate) uri: &'a str,
+    /// Time between two looks.
+    pub(crate) every: Duration,
+    /// Why the server does not answer at present.
+    pub(crate) lost: Option<&'a str>,
+    /// Characters of a line of text; tables may be wider.
+    pub(crate) width: usize,
+    pub(crate) order: Order,
+}
+
+/// What keys do.
+pub(crate) fn help() -> Vec<Line> {
+    let text = "undercroft top: keys\n \n\
+        q, Esc, Ctrl-C       end\n\
+        up, down, j, k       move by a line\n\
+        space, Page Up/Down  move by a screen\n\
+        Home, End            the first lines, the last\n\
+        left, right, h, l    move tables sideways; > marks what goes on\n\
+        s                    sort volumes by something else\n\
+        ?                    back to the figures\n \n\
+        Ratios, rates and times are of the time since the last look; at first, of\n\
+        the time since the server's start.";
+    let line = |text: &str| Line { text: text.to_owned(), look: Look::Plain, fixed: None };
+    text.lines().map(line).collect()
+}
+
+/// All lines.
+pub(crate) fn lines(figures: &Figures, view: &View<'_>) -> Vec<Line> {
+    let &View { uri, every, lost, width, order } = view;
+    let wrapped = |text: &str, first: &str, rest: &str| wrapped_at(width, text, first, rest);
     let mut all = Vec::new();
     let mut add = |look, text: String| {
-        all.extend(text.lines().map(|text| Line { text: text.to_owned(), look }));
+        all.extend(text.lines().map(|text| Line { text: text.to_owned(), look, fixed: None }));
     };
     let every = every.as_secs();
-    add(Look::Soft, format!("undercroft top  {uri}  every {every} s  (q ends, arrows move)"));
+    let head = format!(
+        "undercroft top {uri} every {every} s, volumes {} (? shows keys, q ends)",
+        order.name()
+    );
+    add(Look::Soft, wrapped(&head, "", ""));
     if let Some(why) = lost {
-        add(Look::Bad, format!("lost, trying again; the figures are old: {why}"));
+        add(
+            Look::Bad,
+            wrapped(&format!("lost, trying again; the figures are old: {why}"), "", "  "),
+        );
     }
     let troubles: Vec<_> = figures.troubles().collect();
     match figures.volumes.len() {
@@ -62,33 +142,51 @@ pub(crate) fn lines(
             add(Look::Bad, format!("Not healthy: {bad} of {}", volumes(number)));
         }
     }
-    troubles.into_iter().for_each(|trouble| add(Look::Bad, format!("  {trouble}")));
+    troubles.into_iter().for_each(|trouble| add(Look::Bad, wrapped(&trouble, "  ", "    ")));
     add(Look::Plain, wrapped(&said(&figures.total), "", ""));
     figures.advice.iter().for_each(|advice| add(Look::Strong, wrapped(advice, "* ", "  ")));
     let mut rows: Vec<_> = figures.volumes.iter().collect();
+    order.sort(&mut rows);
     if rows.len() != 1 {
         rows.push(&figures.total);
     }
-    add(Look::Plain, " \n".to_owned() + &volumes_table(&rows));
-    add(Look::Soft, " \nresponse times in us".to_owned());
-    add(Look::Plain, times_table(&rows));
-    add(Look::Plain, " \n".to_owned() + &waiting_table(&rows));
-    let mut bounded = |table: String, rows: usize| {
-        if rows > 0 {
-            add(Look::Plain, " \n".to_owned() + &table);
-        }
-        if rows > CLIENTS {
-            add(Look::Soft, format!("and {} more", rows - CLIENTS));
-        }
-    };
-    bounded(clients_table(&figures.clients), figures.clients.len());
     let known: Vec<_> =
         figures.volumes.iter().filter_map(|one| Some((one, one.known.as_ref()?))).collect();
-    bounded(known_table(&known), known.len());
     let caches =
         figures.volumes.iter().flat_map(|one| one.caches.iter().map(move |its| (one, its)));
     let caches: Vec<_> = caches.collect();
-    bounded(caches_table(&caches), caches.len());
+    let of_rows = |title, table| (title, table, 0);
+    for (title, table, number) in [
+        of_rows("", volumes_table(&rows)),
+        of_rows(
+            "response times in us: reads that hit, that miss, writes, FLUSH",
+            times_table(&rows),
+        ),
+        of_rows("", waiting_table(&rows)),
+        ("", clients_table(&figures.clients), figures.clients.len()),
+        ("", known_table(&known), known.len()),
+        ("", caches_table(&caches), caches.len()),
+    ] {
+        let table = printed(&table);
+        // A heading alone says nothing.
+        if table.lines().count() < 2 {
+            continue;
+        }
+        all.push(Line { text: String::new(), look: Look::Plain, fixed: None });
+        if !title.is_empty() {
+            all.push(Line { text: title.to_owned(), look: Look::Soft, fixed: None });
+        }
+        // The first column is padded to its widest cell.
+        let first = table.lines().map(|line| line.split("  ").next().unwrap_or("").chars().count());
+        let fixed = first.max().map(|widest| widest + 2);
+        let lines =
+            table.lines().map(|text| Line { text: text.to_owned(), look: Look::Plain, fixed });
+        all.extend(lines);
+        if number > CLIENTS {
+            let text = format!("and {} more", number - CLIENTS);
+            all.push(Line { text, look: Look::Soft, fixed: None });
+        }
+    }
     all
 }
 
@@ -135,20 +233,22 @@ fn printed(table: &Table) -> String {
 }
 
 /// Where blocks came from, and how much is asked.
-fn volumes_table(rows: &[&VolumeFigures]) -> String {
+fn volumes_table(rows: &[&VolumeFigures]) -> Table {
     let mut table = Table::new(&[
         "volume",
+        "store",
         "hit ratio",
         "lately",
+        "reads/s",
+        "writes/s",
+        "cache",
+        "resident",
+        "read",
+        "written",
         "waited",
         "handed over",
         "reloaded",
         "staged",
-        "reads/s",
-        "writes/s",
-        "read",
-        "written",
-        "store",
     ]);
     for row in rows {
         let sources = row.sources.unwrap_or_default();
@@ -158,25 +258,27 @@ fn volumes_table(rows: &[&VolumeFigures]) -> String {
         };
         table.row(vec![
             row.name.clone(),
+            if row.trouble.is_some() { "trouble" } else { "up" }.to_owned(),
             row.sources.map_or_else(|| "-".to_owned(), |sources| percent(sources.hits)),
             curve(&row.curve),
+            rate(row.reads_s),
+            rate(row.writes_s),
+            bytes(row.cache_bytes),
+            bytes(row.resident_bytes),
+            flow(row.read_bytes_s),
+            flow(row.written_bytes_s),
             share(|sources| sources.waited),
             share(|sources| sources.handed_over),
             share(|sources| sources.reloaded),
             share(|sources| sources.staged),
-            rate(row.reads_s),
-            rate(row.writes_s),
-            flow(row.read_bytes_s),
-            flow(row.written_bytes_s),
-            if row.trouble.is_some() { "trouble" } else { "up" }.to_owned(),
         ]);
     }
-    printed(&table)
+    table
 }
 
 /// Median and 99th percentile of the response times.
-fn times_table(rows: &[&VolumeFigures]) -> String {
-    let kinds = ["read hit", "read miss", "write", "flush"];
+fn times_table(rows: &[&VolumeFigures]) -> Table {
+    let kinds = ["hit", "miss", "write", "flush"];
     let columns = kinds.iter().flat_map(|kind| [format!("{kind} 50 %"), "99 %".to_owned()]);
     let heading: Vec<_> = ["volume".to_owned()].into_iter().chain(columns).collect();
     let mut table = Table::new(&heading.iter().map(String::as_str).collect::<Vec<_>>());
@@ -185,11 +287,11 @@ fn times_table(rows: &[&VolumeFigures]) -> String {
         let cells = times.map(|us| or_none(us, |us| count(us.round() as u64)));
         table.row([row.name.clone()].into_iter().chain(cells).collect());
     }
-    printed(&table)
+    table
 }
 
 /// What waits, and what is dirty.
-fn waiting_table(rows: &[&VolumeFigures]) -> String {
+fn waiting_table(rows: &[&VolumeFigures]) -> Table {
     let mut table =
         Table::new(&["volume", "in progress", "to read back", "no memory", "dirty", "oldest"]);
     for row in rows {
@@ -202,7 +304,7 @@ fn waiting_table(rows: &[&VolumeFigures]) -> String {
             format!("{} s", row.dirty_age_s),
         ]);
     }
-    printed(&table)
+    table
 }
 
 /// A cell; `-` without a value.
@@ -210,7 +312,7 @@ fn or_none<T>(value: Option<T>, cell: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), cell)
 }
 
-fn clients_table(clients: &[ClientFigures]) -> String {
+fn clients_table(clients: &[ClientFigures]) -> Table {
     let mut table =
         Table::new(&["client", "volume", "requests/s", "read", "written", "delayed so far"]);
     for client in clients.iter().take(CLIENTS) {
@@ -223,11 +325,11 @@ fn clients_table(clients: &[ClientFigures]) -> String {
             count(client.delayed),
         ]);
     }
-    printed(&table)
+    table
 }
 
 /// What volumes know of what their clients hold.
-fn known_table(volumes: &[(&VolumeFigures, &Known)]) -> String {
+fn known_table(volumes: &[(&VolumeFigures, &Known)]) -> Table {
     let mut table = Table::new(&[
         "what clients told",
         "evictions",
@@ -254,11 +356,11 @@ fn known_table(volumes: &[(&VolumeFigures, &Known)]) -> String {
             or_none(known.false_positives, percent),
         ]);
     }
-    printed(&table)
+    table
 }
 
 /// The caches of clients, as these or their trackers describe them.
-fn caches_table(caches: &[(&VolumeFigures, &ClientCache)]) -> String {
+fn caches_table(caches: &[(&VolumeFigures, &ClientCache)]) -> Table {
     let mut table = Table::new(&[
         "client cache",
         "volume",
@@ -284,7 +386,7 @@ fn caches_table(caches: &[(&VolumeFigures, &ClientCache)]) -> String {
             or_none(cache.recall, percent),
         ]);
     }
-    printed(&table)
+    table
 }
 
 fn rate(rate: f64) -> String {
@@ -322,10 +424,36 @@ mod tests {
     #[test]
     fn a_lost_server_is_said_and_an_empty_one_is_well() {
         let every = Duration::from_secs(2);
-        let all = lines(&Figures::default(), "unix:x", every, Some("refused"));
+        let order = Order::default();
+        let view = View { uri: "unix:x", every, lost: Some("refused"), width: 100, order };
+        let all = lines(&Figures::default(), &view);
         assert_eq!(all[1].look, Look::Bad);
         assert_eq!(all[1].text, "lost, trying again; the figures are old: refused");
         assert_eq!(all[2].text, "Healthy: 0 volumes served");
         assert_eq!(all[3].text, "Nothing was read.");
+    }
+
+    #[test]
+    fn text_fits_the_terminal_and_tables_can_be_moved() {
+        let volume = |name: &str, reads_s| VolumeFigures {
+            name: name.to_owned(),
+            reads_s,
+            trouble: Some("the store did not answer a request for the last ten seconds".to_owned()),
+            ..VolumeFigures::default()
+        };
+        let mut figures = Figures::default();
+        figures.volumes = vec![volume("one", 1.0), volume("a longer name", 9.0)];
+        figures.advice = vec!["many words of advice ".repeat(9)];
+        let every = Duration::from_secs(2);
+        let view = View { uri: "unix:x", every, lost: None, width: 40, order: Order::Reads };
+        let all = lines(&figures, &view);
+        let texts =
+            all.iter().filter(|line| line.fixed.is_none() && !line.text.starts_with("resp"));
+        texts.for_each(|line| assert!(line.text.chars().count() <= 40, "{line:?}"));
+        let rows: Vec<_> = all.iter().filter(|line| line.fixed.is_some()).collect();
+        // The busiest first; the names stay, with the gap behind them.
+        assert!(rows[1].text.starts_with("a longer name  "), "{rows:?}");
+        assert!(rows[2].text.starts_with("one  "), "{rows:?}");
+        assert_eq!(rows[1].fixed, Some("a longer name  ".len()));
     }
 }

@@ -33,6 +33,7 @@ fn the_runs_print_the_figures() {
             let text = finding["text"].as_str().unwrap();
             let choice = match finding["kind"].as_str().unwrap() {
                 "bound" => &finding["opt"],
+                "unfiltered" => &finding["lru"],
                 "lru_wasted" => continue,
                 _ => &finding["choice"],
             };
@@ -56,12 +57,16 @@ fn the_answer_comes_first_and_says_what_it_assumes() {
     let said = place.quiet("advise z.uct --l1 200blk:lru --policy mq");
     let at = |part: &str| said.find(part).unwrap_or_else(|| panic!("{part:?} is not in\n{said}"));
     assert!(at("* Take ") < at("read hit ratio") && at("read hit ratio") < at("assumed"));
+    assert!(at("undercroft serve --volume NAME=STORE,cache=") < at("read hit ratio"));
     at("The client has a cache of 800 KiB with lru");
     at("undercroft simulate z.uct --l1 200blk:lru --l2 ");
     let wide = said.lines().find(|line| line.starts_with(['*', ' ']) && line.len() > 110);
     assert_eq!(wide, None);
     let said = place.quiet("advise z.uct --policy mq");
-    assert!(said.contains("say what that is, as --l1"), "{said}");
+    // What changes every figure stands first, and the answer rests on it.
+    let answer: Vec<_> = said.lines().filter(|line| line.starts_with("* ")).collect();
+    assert!(answer[0].starts_with("* First say where the trace was taken."), "{said}");
+    assert!(answer[1].starts_with("* If it was taken below that cache, take "), "{said}");
     // Nothing is requested twice.
     place.write("once.trc", (0..2000).map(|i| format!("{i}\n")).collect::<String>());
     let said = place.quiet("advise once.trc");
@@ -75,12 +80,17 @@ fn prices_decide_if_they_are_given() {
         let prices = format!("--memory-price {memory} --disk-price 50 --duration 60");
         let advice = place.json(&format!("advise z.uct --policy mq {prices} --json"));
         assert_eq!(advice["prices"]["disk_reads_per_s"], 200.0);
-        advice["findings"][0].clone()
+        let findings = advice["findings"].as_array().unwrap();
+        assert_eq!(findings[0]["kind"], "unfiltered");
+        findings[1].clone()
     };
     let cheap = first("1");
     assert_eq!(cheap["kind"], "cheapest");
     let text = cheap["text"].as_str().unwrap();
-    assert!(text.starts_with("Take ") && text.contains("at these prices"), "{text}");
+    assert!(text.contains("that cache, take ") && text.contains("at these prices"), "{text}");
+    let serve = cheap["serve"].as_str().unwrap();
+    let policy = cheap["choice"]["policy"].as_str().unwrap();
+    assert!(serve.contains(&format!(",policy={policy}")), "{serve}");
     let blocks = cheap["choice"]["capacity_blocks"].as_u64().unwrap();
     let memory = cheap["cost"]["memory"].as_f64().unwrap();
     // Generated traces have blocks of 4 KiB.

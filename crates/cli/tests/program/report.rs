@@ -43,9 +43,29 @@ fn check(page: &Path, title: &str, charts: usize, tables: usize) {
         assert!(sorted.iter().all(|is| *is == true), "{width}: {sorted:?}");
         assert!(seen["answer"].as_u64() >= Some(1), "{width}");
         assert_eq!(seen["overflow"], 0, "{width}: wider than the screen");
+        assert_eq!(seen["shaded"], seen["cut"], "{width}: tables are cut without a sign");
     }
+    assert!(seen["narrow"]["cut"].as_u64() >= Some(1), "no table was wide: nothing was checked");
     assert_ne!(seen["dark"], seen["print"], "dark on paper");
     assert_eq!(seen["print"], "rgb(255, 255, 255)");
+}
+
+/// Curves that lie close together are shown apart: the axis begins where they do, and says so.
+#[test]
+fn hit_ratios_that_are_close_do_not_lie_on_each_other() {
+    let place = Place::new();
+    place.ok("trace generate zipf,requests=20000,blocks=3000,seed=2 -o z.uct");
+    let begins = |sizes: &str| {
+        let run = format!("sweep z.uct --l2 {sizes} --policy lru,mq -o {sizes}");
+        place.ok(&run);
+        place.ok(&format!("report {sizes} -o page.html"));
+        seen(&place.path("page.html")).map(|seen| seen["wide"]["begins"][0].to_string())
+    };
+    let (Some(close), Some(wide)) = (begins("1500blk..2000blk"), begins("8blk..2000blk")) else {
+        return;
+    };
+    assert!(close.starts_with("\"The vertical axis begins at "), "{close}");
+    assert_eq!(wide, "\"\"");
 }
 
 /// A name that would end a script, an attribute and a comment; slashes are no part of file names.

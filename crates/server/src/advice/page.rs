@@ -59,7 +59,7 @@ fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Known>) {
     };
     drop(inner);
     let Known { figures, measured, read_hit_ratio } = &known;
-    let Sentences { sentences, mut assumptions } = sentences(figures, measured);
+    let Sentences { sentences, changes, mut assumptions } = sentences(figures, measured);
     if figures.state != State::Learning {
         assumptions.extend(passed_over(config).map(str::to_owned));
     }
@@ -67,6 +67,7 @@ fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Known>) {
     let mut advice = json!({
         "state": figures.state,
         "sentences": sentences,
+        "changes": changes,
         "assumptions": assumptions,
         "cells": cells,
         "sample": {

@@ -46,6 +46,12 @@ pub struct Difference {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Finding {
+    /// The trace is said to be from below the client's cache, and does not look so: every other
+    /// figure changes if it was taken above.
+    Unfiltered {
+        /// LRU at the smallest size, which serves more than a trace from below a cache has.
+        lru: Choice,
+    },
     /// No policy serves one read in a hundred at any size.
     NothingToGain {
         /// The best that was found.
@@ -144,10 +150,7 @@ pub enum Assumption {
         capacity_blocks: u32,
     },
     /// The trace was taken below the client's cache.
-    BelowClient {
-        /// LRU at the smallest size, if that is more than a trace from below a cache has.
-        unfiltered: Option<Choice>,
-    },
+    BelowClient,
     /// Evictions are known.
     EvictionsKnown,
     /// Nothing tells what the client evicts.
@@ -277,7 +280,8 @@ impl<'a> Rows<'a> {
             | (_, Some(Finding::Knee { choice, .. })) => choice.capacity_blocks,
             _ => most.capacity_blocks,
         };
-        let mut all: Vec<Finding> = cheapest.into_iter().chain(knee).collect();
+        let mut all: Vec<Finding> =
+            self.unfiltered().into_iter().chain(cheapest).chain(knee).collect();
         all.extend(self.policy_gains());
         all.extend(["auto", "eviction"].iter().filter_map(|name| self.placement(name, size)));
         all.extend(self.lru_wasted());
@@ -287,6 +291,14 @@ impl<'a> Rows<'a> {
             opt: opt.into(),
         }));
         all
+    }
+
+    /// Whether the trace looks as if it had been taken above the client's cache, though nobody
+    /// says so.
+    fn unfiltered(&self) -> Option<Finding> {
+        let smallest = *self.sizes().first()?;
+        let lru = self.find("lru", smallest).filter(|lru| lru.read_hit_ratio >= UNFILTERED)?;
+        self.0.upper.is_none().then(|| Finding::Unfiltered { lru: lru.into() })
     }
 
     /// The first size at which the best is within [`SMALL`] of the best at any larger one. None if
@@ -429,12 +441,7 @@ impl<'a> Rows<'a> {
                 policy: upper.policy.clone(),
                 capacity_blocks: upper.capacity_blocks,
             },
-            None => {
-                let smallest = self.sizes().first().and_then(|&size| self.find("lru", size));
-                let is_much = |figure: &&Figure| figure.read_hit_ratio >= UNFILTERED;
-                let unfiltered = smallest.filter(is_much).map(Choice::from);
-                Assumption::BelowClient { unfiltered }
-            }
+            None => Assumption::BelowClient,
         };
         let evictions = match study.figures.iter().any(|figure| !figure.is_access()) {
             true => Assumption::EvictionsKnown,

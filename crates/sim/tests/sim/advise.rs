@@ -205,7 +205,7 @@ fn the_cheapest_is_found_and_a_cache_that_does_not_pay_is_none() {
         disk_reads_per_s: 100.0,
         duration_s: 100.0,
     };
-    let first = |memory: f64| advise(&study, Some(&prices(memory))).findings.swap_remove(0);
+    let first = |memory: f64| advise(&study, Some(&prices(memory))).findings.swap_remove(1);
     let Finding::Cheapest { choice, cost, without, .. } = first(256.0) else { panic!("a price") };
     assert_eq!(choice.unwrap().policy, "mq");
     assert_eq!((cost.memory, cost.disks, cost.total), (1.0, 0.4, 21.0));
@@ -218,14 +218,16 @@ fn the_cheapest_is_found_and_a_cache_that_does_not_pay_is_none() {
 #[test]
 fn a_trace_from_above_a_cache_is_suspected() {
     let advice = found(&study_of(&[LRU]));
-    assert!(advice.assumptions.iter().any(
-        |named| matches!(named, Assumption::BelowClient { unfiltered: Some(lru) } if lru.policy == "lru")
-    ));
+    let first = &advice.findings[0];
+    assert!(matches!(first, Finding::Unfiltered { lru } if lru.policy == "lru"), "{first:?}");
+    assert!(advice.assumptions.contains(&Assumption::BelowClient));
     assert!(advice.assumptions.contains(&Assumption::EvictionsUnknown));
     let trace = mixed(&mut Random(seeds(1)[0]), 2000);
     let below = study(&trace, &question(Some(64)), &|_| ()).unwrap();
     let client = Assumption::Client { policy: "lru".into(), capacity_blocks: 64 };
     assert_eq!(found(&below).assumptions[..2], [client, Assumption::EvictionsKnown]);
+    let suspected = |found: &Finding| matches!(found, Finding::Unfiltered { .. });
+    assert!(!found(&below).findings.iter().any(suspected), "a client's cache was named");
     let alone = simulate(&trace, &config(&[(64, "lru")], WriteMode::Allocate, 0), |_| ()).unwrap();
     assert_eq!(below.upper.unwrap().read_hits, alone.levels[0].read_hits);
 }
