@@ -235,7 +235,7 @@ impl Running {
     /// Does what was planned. Only what the plan cannot know can still fail: then the caches get
     /// their sizes back.
     async fn apply(&mut self, next: &ServerConfig, mut plan: Plan) {
-        self.remove_volumes(&plan).await;
+        self.remove_volumes(&plan.removed).await;
         let made = match self.make_room(next, &mut plan).await {
             Ok(()) => self.change_caches(std::mem::take(&mut plan.caches)).await,
             Err(refusal) => Err(refusal),
@@ -281,8 +281,8 @@ impl Running {
     }
 
     /// Closes the volumes that are no longer in the configuration.
-    async fn remove_volumes(&mut self, plan: &Plan) {
-        for name in &plan.removed {
+    async fn remove_volumes(&mut self, removed: &[String]) {
+        for name in removed {
             if self.exports.forget(name) {
                 self.config.volumes.retain(|volume| volume.name != *name);
                 tracing::info!(volume = name, "the volume is removed, which was not served yet");
@@ -291,7 +291,7 @@ impl Running {
             // Kept where `stop` finds it, before the first wait.
             self.leaving.extend(self.exports.remove(name));
         }
-        if !plan.removed.is_empty() {
+        if !removed.is_empty() {
             self.close_leaving().await;
         }
     }
