@@ -4,10 +4,13 @@ takes pictures of it. ADVICE, a file of JSON, stands for what the server would a
 
     live.py check URL [--token TOKEN] [--advice FILE]
     live.py cuts URL
+    live.py ends URL PID,PID
     live.py shoot URL STEM [--advice FILE] [--height N] [--volume NAME]
 """
 import argparse
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -130,6 +133,25 @@ def cuts(browser, options):
     print(json.dumps(found))
 
 
+def ends(browser, options):
+    """Says what the page says before a process ends, and after each of these has ended."""
+    found = {"said": [], "events": [], "titles": []}
+    browser.show(options.url, 1280, 900)
+    wait_for(browser, READY, "no figures")
+    first = "(document.querySelector('#answer li') || {}).textContent"
+    for pid in [None, *options.stem.split(",")]:
+        if pid:
+            before = browser.value(first)
+            os.kill(int(pid), signal.SIGKILL)
+            wait_for(browser, f"{first} !== {json.dumps(before)}", "it says the same as before")
+        found["said"].append(browser.value("[...document.querySelectorAll('#answer li')].map(item => item.textContent)"))
+        found["events"].append(browser.value("[...document.querySelectorAll('#events tbody tr')].map(row => row.textContent)"))
+        found["titles"].append(browser.value("document.title"))
+    if options.picture:
+        browser.picture(options.picture, True, 900)
+    print(json.dumps(found))
+
+
 def shoot(browser, options):
     for width, size in [("wide", 1280), ("narrow", 390)]:
         for scheme in ["light", "dark"]:
@@ -148,10 +170,10 @@ def shoot(browser, options):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("work", choices=["check", "cuts", "shoot"])
+    parser.add_argument("work", choices=["check", "cuts", "ends", "shoot"])
     parser.add_argument("url")
     parser.add_argument("stem", nargs="?")
-    for name in ["--token", "--advice", "--volume"]:
+    for name in ["--token", "--advice", "--volume", "--picture"]:
         parser.add_argument(name)
     parser.add_argument("--height", type=int)
     options = parser.parse_args()
@@ -159,7 +181,7 @@ def main():
     try:
         if options.advice:
             answer_for_advice(browser, options.advice)
-        {"check": check, "cuts": cuts, "shoot": shoot}[options.work](browser, options)
+        {"check": check, "cuts": cuts, "ends": ends, "shoot": shoot}[options.work](browser, options)
     finally:
         browser.end()
 

@@ -18,6 +18,7 @@ mod input;
 mod lowest;
 mod progress;
 mod requests;
+mod saved;
 mod service;
 mod status;
 mod table;

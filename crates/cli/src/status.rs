@@ -88,6 +88,18 @@ pub(crate) fn read(
     Ok(serde_json::from_str(&text)?)
 }
 
+/// The state of a volume's store in a word: up, waiting, failing, down or away. Older servers tell
+/// only whether it is up.
+pub(crate) fn store_state(volume: &Value) -> &str {
+    let older = match (&volume["away"], volume["store_up"].as_u64()) {
+        (Value::Bool(true), _) => "away",
+        (_, None) => "-",
+        (_, Some(0)) => "down",
+        (_, Some(_)) => "up",
+    };
+    volume["store_state"].as_str().unwrap_or(older)
+}
+
 /// The volumes, in the order of the configuration.
 pub(crate) fn volumes(stats: &Value) -> Vec<(&str, &Value)> {
     let volumes = stats["volumes"].as_object().into_iter().flatten();

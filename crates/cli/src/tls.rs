@@ -9,7 +9,7 @@ use undercroft_nbd::{ClientOptions, ClientTlsFiles, Uri};
 use crate::error::Error;
 
 /// What `nbds://` needs.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsOptions {
     /// For nbds:// the roots that the server's certificate must come from, PEM

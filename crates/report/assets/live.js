@@ -5,7 +5,7 @@
   const { short } = units;
   const { element } = charts;
   const byId = id => document.getElementById(id);
-  const MINUTE_S = 60, QUIET_MS = 25000, RETRY_MS = [1000, 2000, 5000, 10000], ADVICE_MS = 10000;
+  const MINUTE_S = 60, QUIET_MS = 10000, RETRY_MS = [1000, 2000, 5000, 10000], ADVICE_MS = 10000;
 
   // ---- The numbers ----
   // Names as in the JSON of a volume: the hits of blocks that clients had evicted, by how these came here, and the evictions that clients told.
@@ -16,7 +16,7 @@
 
   // ---- What the server said ----
   let fields = {}, keepsS = 600, samples = [], state = null, before = null, advised = null;
-  let chosen = null, isPaused = false, heardAt = 0, token = null, isDue = false;
+  let chosen = null, isPaused = false, heardAt = 0, token = null, isDue = false, isLost = false;
 
   function take(name, data) {
     if (name === "hello") {
@@ -67,12 +67,19 @@
   const percent = share => (100 * share).toFixed(1) + " %";
   const duration = s => s < 120 ? s + " s" : s < 7200 ? Math.floor(s / 60) + " min" : s < 172800 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " days";
 
+  // When the figures were made that are shown.
+  const figuresOf = () => new Date(samples.length ? samples.at(-1).t : Date.now()).toLocaleTimeString();
+
   function health() {
+    // What is not heard of any more may be well or not.
+    if (isLost) return [{ kind: "bad", text: "Not known: the server is not heard of. These are the figures of " + figuresOf() + "." }];
     const days = Math.floor((state.certificate_expiry_s - Date.now() / 1000) / 86400);
-    const found = state.troubles.map(([name, why]) => ({ kind: "bad", text: "Volume " + name + ": " + why + "." }));
-    if (state.troubled > state.troubles.length) found.push({ kind: "bad", text: plural(state.troubled - state.troubles.length, "more volume is", "more volumes are") + " not healthy." });
+    const found = state.troubles.map(([name, why, waits]) => ({ kind: waits ? "warn" : "bad", text: "Volume " + name + ": " + why + "." }));
+    const more = state.troubled + state.waiting - state.troubles.length;
+    if (more > 0) found.push({ kind: "bad", text: plural(more, "more volume is", "more volumes are") + " not healthy, or waiting." });
     if (state.certificate_expiry_s && days < 14) found.push({ kind: days < 0 ? "bad" : "warn", text: days < 0 ? "A certificate has expired." : "A certificate expires in " + plural(days, "day", "days") + "." });
     if (state.troubled) return [{ kind: "bad", text: "Not healthy: " + state.troubled + " of " + plural(state.volume_count, "volume", "volumes") + "." }, ...found];
+    if (state.waiting) return [{ kind: "warn", text: "Waiting for stores: " + state.waiting + " of " + plural(state.volume_count, "volume", "volumes") + "." }, ...found];
     const all = state.volume_count === 0 ? "no volume is configured." : state.volume_count === 1 ? "the volume is served, and its store answers." : "all " + state.volume_count + " volumes are served, and their stores answer.";
     return [{ kind: "good", text: (state.volume_count ? "Healthy: " : "Idle: ") + all }, ...found];
   }
@@ -88,10 +95,23 @@
     return { text: "The cache served " + percent(sums.read_hits / sums.reads) + " of the blocks read in the last minute, at " + short.flow(sums.rate("read_bytes")) + "." + more };
   }
 
+  // What was saved, since the start and today. Older servers do not tell.
+  function saved(of) {
+    if (!of || !of.since_start) return null;
+    const whole = number => Math.round(number).toLocaleString("en-US"), seconds = s => s < 100 ? s.toFixed(1) + " s" : duration(Math.round(s));
+    const said = (all, prefix) => whole(all[prefix + "disk_reads"]) + " disk reads and " + seconds(all[prefix + "waiting_s"]) + " of waiting";
+    const hints = of.since_start.hinted_disk_reads ? "; by hints " + said(of.since_start, "hinted_") : "";
+    return "Saved since the start: " + said(of.since_start, "") + hints + "; today (UTC): " + said(of.today, "") + ".";
+  }
+
   function waiting(sums) {
     const found = [];
     const age = sums.now("dirty_age_s") || 0, dirty = sums.now("dirty_bytes") || 0;
-    if (sums.starved && sums.now("starved")) found.push(plural(sums.now("starved"), "block waits", "blocks wait") + " for memory: a client does not read its replies.");
+    // Whoever has the memory is the reason: what the store has not taken or answered, or replies.
+    const isSlow = sums.now("store_oldest_request_seconds") > 0;
+    if (sums.now("starved")) found.push(plural(sums.now("starved"), "block waits", "blocks wait") + " for memory until the store has taken changes.");
+    if (sums.served_around) found.push(plural(sums.served_around, "block", "blocks") + " went past the cache in the last minute for want of memory: " + (isSlow ? "requests that the store does not answer have it." : "replies have it that clients do not read."));
+    if (isSlow && !state.troubles.length) found.push("The oldest request to a store waits for " + duration(sums.now("store_oldest_request_seconds")) + ".");
     if (sums.store_failures) found.push(plural(sums.store_failures, "request", "requests") + " to stores failed in the last minute.");
     if (sums.bounded_writes) found.push(plural(sums.bounded_writes, "written block", "written blocks") + " had to wait for the store, since a bound of dirty data was reached.");
     if (age > 60) found.push("The oldest change waits for its store since " + duration(age) + ".");
@@ -182,7 +202,8 @@
 
   function volumeRow(name) {
     const sums = lately(name, MINUTE_S), about = name === null ? null : state.volumes[name] || {};
-    const store = about ? (about.away ? "away" : about.trouble ? "fails" : "up") : state.troubled ? state.troubled + " down" : "up";
+    const all = [state.waiting && state.waiting + " waiting", state.troubled && state.troubled + " not healthy"].filter(Boolean);
+    const store = about ? about.state || "-" : all.join(", ") || "up";
     const choose = () => { chosen = name; show(); };
     return {
       key: name === null ? "all" : "volume " + name,
@@ -221,6 +242,14 @@
     });
     table("clients", ["Client", "Volume", "#Requests", "#Read", "#Written", "#Requests so far", "#Delayed by limits"], rows);
     byId("clients-note").textContent = chosen !== null ? (rows.length ? "The busiest connections of this volume." : "No connections of this volume are among the busiest.") : plural(state.connections, "connection", "connections") + (rows.length < state.connections ? "; the busiest " + rows.length + " are shown." : ".");
+  }
+
+  function happened() {
+    byId("happened").hidden = !state.events.length;
+    table("events", ["Time", "Kind", "Volume", "What", "Who"], state.events.filter(one => chosen === null || one.volume === chosen).map((one, at) => ({
+      key: one.time_ms + "\n" + one.kind + "\n" + (one.volume || "") + "\n" + one.text + "\n" + at,
+      cells: [new Date(one.time_ms).toLocaleString(), { text: one.kind, className: one.level === "error" ? "bad" : "words" }, { text: one.volume || "-", className: "words" }, { text: one.text, className: "words" }, { text: one.who || "-", className: "words" }],
+    })));
   }
 
   function held() {
@@ -282,7 +311,7 @@
     plots[5].note("Changes that stores do not have yet. The oldest is " + duration(sums.now("dirty_age_s") || 0) + " old." + (sums.bounded_writes ? " " + short.rate(sums.rate("bounded_writes")) + " written blocks had to wait for the store." : ""));
     byId("chosen").textContent = chosen === null ? "All volumes" : chosen;
     const about = chosen === null ? null : state.volumes[chosen];
-    facts(byId("chosen-facts"), !about || about.away ? [] : [short.bytes(about.size_bytes), "policy " + about.policy, "placement " + about.placement, "write-" + about.write, "blocks of " + short.bytes(about.block_bytes), ...(about.trouble ? [about.trouble] : [])]);
+    facts(byId("chosen-facts"), !about || about.state === "away" ? [] : [short.bytes(about.size_bytes), "policy " + about.policy, "placement " + about.placement, "write-" + about.write, "blocks of " + short.bytes(about.block_bytes), ...(about.trouble ? [about.trouble] : [])]);
   }
 
   // ---- Advice ----
@@ -320,6 +349,12 @@
   }
 
   // ---- All of it ----
+  function answer() {
+    const sums = lately(null, MINUTE_S);
+    const kept = saved(state.saved);
+    sentences(byId("answer"), [...health(), cache(sums), ...(kept ? [{ text: kept }] : []), waiting(sums), ...advisable()]);
+  }
+
   function show() {
     isDue = false;
     if (!state || document.hidden || isPaused) return;
@@ -328,13 +363,14 @@
     facts(byId("facts"), [plural(state.volume_count, "volume", "volumes"), plural(state.connections, "connection", "connections"), "up " + duration(state.uptime_s),
       ...(state.refused_connections ? [plural(state.refused_connections, "connection was", "connections were") + " refused"] : [])]);
     const sums = lately(null, MINUTE_S);
-    sentences(byId("answer"), [...health(), cache(sums), waiting(sums), ...advisable()]);
+    answer();
     volumes();
     draw();
     advice();
     clients();
+    happened();
     held();
-    document.title = (state.troubled ? "! " : "") + (sums.reads ? percent(sums.read_hits / sums.reads) + " hits, " : "") + location.host + " - Undercroft";
+    document.title = (isLost ? "? " : state.troubled || state.waiting ? "! " : "") + (sums.reads ? percent(sums.read_hits / sums.reads) + " hits, " : "") + location.host + " - Undercroft";
   }
 
   // ---- The connection ----
@@ -345,6 +381,11 @@
     if (place.textContent !== text) place.textContent = text;
     place.className = kind;
     document.body.classList.toggle("stale", kind === "lost");
+    if (isLost === (kind === "lost")) return;
+    isLost = kind === "lost";
+    // Also while the page is paused.
+    if (state && isLost) answer();
+    if (state) show();
   }
 
   async function read(answer) {
@@ -387,7 +428,7 @@
         if (error.name === "AbortError") why = "nothing was heard for " + QUIET_MS / 1000 + " s";
       }
       const pause = RETRY_MS[Math.min(tries, RETRY_MS.length - 1)];
-      const since = state ? " These are the figures of " + new Date(samples.length ? samples.at(-1).t : Date.now()).toLocaleTimeString() + "." : "";
+      const since = state ? " These are the figures of " + figuresOf() + "." : "";
       link("Lost: " + why + "; trying again." + since, "lost");
       await new Promise(resolve => setTimeout(resolve, pause));
     }

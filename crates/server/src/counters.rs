@@ -81,9 +81,9 @@ counters! {
     /// Read hits that had to wait: the block was being fetched for another request, being written,
     /// or not loaded again since a warm restart.
     joined_reads: counter(Unit::Blocks, "joined_read_blocks").page(Page::Plain);
-    /// Blocks read or written without a place in the cache because no frame was free: clients that
-    /// do not read their replies hold all frames.
-    served_around: counter(Unit::Blocks, "served_around_blocks");
+    /// Blocks read or written without a place in the cache because no frame was free: replies that
+    /// clients do not read, or requests that the store does not answer, hold all frames.
+    served_around: counter(Unit::Blocks, "served_around_blocks").page(Page::Plain);
     /// Blocks fetched for CACHE requests or by a warm restart.
     prefetched: counter(Unit::Blocks, "prefetched_blocks");
     /// Blocks fetched ahead of a sequential reader.
@@ -132,9 +132,16 @@ counters! {
     /// Requests to the store that failed, of any kind; those for its size and its status count too.
     store_failures: counter(Unit::Of("requests"), "failed_store_requests")
         .stats("failures").page(Page::Plain);
-    /// 1 while the store answers all kinds of requests, otherwise 0; of several volumes, how many
+    /// 0 while the store is failing, down or away, otherwise 1; of several volumes, how many
     /// have 1.
     store_up: gauge(Unit::YesOrNo, "store_up");
+    /// Seconds since the store has been waited for, while it is waiting or down; otherwise 0. Of
+    /// several volumes, the largest.
+    store_waiting_seconds: largest(Unit::Seconds, "store_waiting_seconds");
+    /// Seconds since the oldest request began that the store has not answered, also while it
+    /// answers others; 0 without one. Of several volumes, the largest.
+    store_oldest_request_seconds: largest(Unit::Seconds, "store_oldest_request_seconds")
+        .page(Page::Plain);
 
     [
     /// Counters of cooperation, unless placement is access-based.

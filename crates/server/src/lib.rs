@@ -18,6 +18,7 @@ mod answer;
 mod clock;
 mod config;
 mod counters;
+mod events;
 mod geometry;
 mod histogram;
 mod job;
@@ -25,6 +26,7 @@ mod lock;
 mod lower;
 mod overdue;
 mod replace;
+mod savings;
 pub mod serve;
 mod shard;
 mod sync;
@@ -36,8 +38,10 @@ pub use counters::{
     AwareStats, COUNTERS, CooperationStats, Counter, Group, Kind, Latencies, LowerStats,
     MovementStats, Page, Source, Stats, TellStats, Unit,
 };
+pub use events::{is_event, keep_event};
 pub use histogram::{Histogram, quantile};
 pub use lower::{Ascended, Lower, Settlement, Settling};
+pub use savings::{Saved, Savings};
 pub use serve::{advice_over_nbd, status_over_nbd};
 pub use shard::tell::Listener;
 pub use volume::Volume;

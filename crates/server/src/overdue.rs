@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use undercroft_nbd::Failure;
 
@@ -32,32 +31,18 @@ pub(crate) struct Overdue {
 #[derive(Debug)]
 pub(crate) struct Late {
     of: Arc<Overdue>,
-    volume: String,
     bytes: u64,
     changes: Option<Range<u64>>,
 }
 
 impl Overdue {
-    /// Adds a late request for `bytes` bytes; its client was answered after `limit`.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        volume: &str,
-        bytes: u64,
-        changes: Option<Range<u64>>,
-        limit: Duration,
-    ) -> Late {
+    /// Adds a late request for `bytes` bytes.
+    pub(crate) fn begin(self: &Arc<Self>, bytes: u64, changes: Option<Range<u64>>) -> Late {
         self.changing().extend(changes.clone());
         self.all.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::SeqCst);
-        if self.open.fetch_add(1, Ordering::SeqCst) == 0 {
-            let limit_s = limit.as_secs_f64();
-            tracing::error!(
-                volume,
-                limit_s,
-                "the store does not answer; clients are told EIO after that time"
-            );
-        }
-        Late { of: Arc::clone(self), volume: volume.to_owned(), bytes, changes }
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Late { of: Arc::clone(self), bytes, changes }
     }
 
     /// Number of late requests that have not ended.
@@ -101,8 +86,6 @@ impl Drop for Late {
             }
         }
         self.of.bytes.fetch_sub(self.bytes, Ordering::SeqCst);
-        if self.of.open.fetch_sub(1, Ordering::SeqCst) == 1 {
-            tracing::warn!(volume = self.volume, "the store answers again");
-        }
+        self.of.open.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -20,7 +20,7 @@ use undercroft_text::Time;
 use crate::kind::{Description, Kind, StoreSpec, Words};
 use crate::open::OpenOptions;
 use crate::parse::{Parsed, Text, write_options};
-use crate::store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 use undercroft_random::SplitMix64;
 
 /// How long requests take.
@@ -234,6 +234,10 @@ impl Store for DelayStore {
 
     fn on_loss(&self, call: OnLoss) {
         self.inner.on_loss(call);
+    }
+
+    fn absence(&self) -> Option<Absence> {
+        self.inner.absence()
     }
 
     fn close(&self) -> Answer<io::Result<()>> {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use tokio::sync::watch;
 
 use crate::medium::{buffers_bytes, cut, pieces_bytes, wrap};
-use crate::store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 use undercroft_random::SplitMix64;
 
 pub(crate) use spec::KINDS;
@@ -370,6 +370,10 @@ impl Store for FailStore {
 
     fn on_loss(&self, call: OnLoss) {
         self.inner.on_loss(call);
+    }
+
+    fn absence(&self) -> Option<Absence> {
+        self.inner.absence()
     }
 
     fn close(&self) -> Answer<io::Result<()>> {

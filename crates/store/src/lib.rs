@@ -29,4 +29,6 @@ pub use object::{ObjectPlace, ObjectService, ObjectSpec};
 pub use open::{AWAY, OnWarning, OpenOptions, Upstream};
 pub use parse::{Parsed, Setting, SpecError, Text, write_options};
 pub use span::SpanStore;
-pub use store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, OnLoss, Store, Zeroing};
+pub use store::{
+    Absence, Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, OnLoss, Store, Zeroing,
+};

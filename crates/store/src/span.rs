@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
-use crate::store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 
 pub(crate) use spec::KINDS;
 
@@ -337,6 +337,10 @@ impl Store for SpanStore {
 
     fn on_loss(&self, call: OnLoss) {
         self.inner.parts.iter().for_each(|part| part.on_loss(Arc::clone(&call)));
+    }
+
+    fn absence(&self) -> Option<Absence> {
+        self.inner.parts.iter().find_map(|part| part.absence())
     }
 
     fn close(&self) -> Answer<io::Result<()>> {

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -33,6 +34,17 @@ pub struct Facts {
     pub zeroes_fast: bool,
     /// Its kind and place, for logs and errors: `file:/srv/demo.img`.
     pub name: String,
+}
+
+/// A store that cannot be reached; see [`Store::absence`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absence {
+    /// When that was noticed.
+    pub since: Instant,
+    /// How the last attempt to reach it failed.
+    pub why: String,
+    /// Whether waiting does not help: it answers, and can no longer be used.
+    pub is_final: bool,
 }
 
 /// One of the writes of [`Store::write_many`].
@@ -141,6 +153,13 @@ pub trait Store: Send + Sync + 'static {
     /// Why the store makes no changes any more until it is opened again, for people: somebody else
     /// changes what it holds. `None`: it makes them.
     fn stopped(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the store cannot be reached now, as far as it knows without being asked. A store
+    /// that may be away tries by itself to reach its place again, also while nothing is asked of
+    /// it.
+    fn absence(&self) -> Option<Absence> {
         None
     }
 

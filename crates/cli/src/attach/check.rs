@@ -7,9 +7,11 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FileType, OFlags};
 use serde_json::{Value, json};
+use undercroft_nbd::{Uri, UriError};
 use undercroft_tracker::device::{Backing, Node, Way, way};
 use undercroft_tracker::extents::Extents;
 use undercroft_tracker::pools::Pool;
@@ -18,7 +20,13 @@ use undercroft_tracker::{GRANULE, Status};
 
 use super::score::{self, Believed, Place, Places, Score};
 use crate::error::Error;
+use crate::saved::sentence;
+use crate::status::volumes;
 use crate::table::{bytes, count, percent};
+use crate::tls::TlsOptions;
+
+/// How long a server is waited for that is asked what its cache saved.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Generations of parents in which the tracked process is looked for.
 const PARENTS: usize = 8;
@@ -58,13 +66,36 @@ fn parent(pid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
+/// What the cache of a volume saved, as its server says, for all clients together.
+///
+/// # Errors
+/// It cannot be asked, or does not tell.
+fn saved(uri: &str) -> Result<Value, String> {
+    let uri: Uri = uri.parse().map_err(|error: UriError| error.to_string())?;
+    let options = TlsOptions::default().client(Some(&uri)).map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let asked = async {
+        let status = undercroft_server::status_over_nbd(&uri, &options);
+        tokio::time::timeout(PATIENCE, status).await
+    };
+    let late = |_| format!("no answer within {} s", PATIENCE.as_secs());
+    let text = runtime.block_on(asked).map_err(late)??;
+    let status: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let all = volumes(&status);
+    let own = all.iter().find(|(name, _)| *name == uri.export || uri.export.is_empty());
+    own.map(|(_, volume)| (*volume).clone()).ok_or_else(|| "it does not tell".to_owned())
+}
+
 /// All that is known, in the names of the JSON output.
 pub(crate) fn json(status: &Status) -> Value {
     let volumes: Vec<_> = status
         .volumes
         .iter()
         .map(|volume| {
+            let saved = saved(&volume.uri).map(|counts| counts["saved"].clone());
             json!({
+                "saved": saved.unwrap_or_default(),
                 "device": volume.device.display().to_string(),
                 "uri": volume.uri,
                 "connected": volume.connected,
@@ -133,6 +164,14 @@ pub(crate) fn print(out: &mut impl Write, status: &Status) -> Result<(), Error> 
             (false, _) => "connection lost, tried again every few seconds".to_owned(),
         };
         writeln!(out, "volume         {} is {}: {connected}", volume.device.display(), volume.uri)?;
+        match saved(&volume.uri) {
+            Ok(counts) => {
+                if let Some(text) = sentence(&counts) {
+                    writeln!(out, "its cache      {text}")?;
+                }
+            }
+            Err(why) => writeln!(out, "its cache      not known: {why}")?,
+        }
     }
     let (reads, writes) = (status.reads + status.async_reads, status.writes + status.async_writes);
     let path = if status.bypasses { ", past the page cache" } else { "" };

@@ -376,10 +376,19 @@ fn open_to_all(server: &ServerConfig) -> String {
     if open.is_empty() { "nothing".to_owned() } else { open.join(", ") }
 }
 
+/// Passes on the lines of the log that are events, whatever is printed.
+struct Events;
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Events {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        undercroft_server::keep_event(event);
+    }
+}
+
 /// Structured logs on standard error, one line an event, coloured for a person only. `RUST_LOG` has
 /// levels, also by module (`undercroft_server=debug`); there are no spans to choose by.
 fn log(verbose: u8) {
-    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
     use tracing_subscriber::prelude::*;
     let usual = match verbose {
         0 => LevelFilter::WARN,
@@ -392,5 +401,7 @@ fn log(verbose: u8) {
     let filter = told.unwrap_or_else(|| Targets::new().with_default(usual));
     let logs = tracing_subscriber::fmt::layer().with_writer(stderr);
     let logs = logs.with_ansi(stderr().is_terminal()).with_filter(filter);
-    tracing_subscriber::registry().with(logs).init();
+    let is_event = filter_fn(undercroft_server::is_event).with_max_level_hint(LevelFilter::INFO);
+    let events = Events.with_filter(is_event);
+    tracing_subscriber::registry().with(logs).with(events).init();
 }

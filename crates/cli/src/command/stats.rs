@@ -1,5 +1,6 @@
 //! `undercroft stats`: the counters of a running server.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use serde_json::Value;
 use undercroft_server::{COUNTERS, Counter, Stats, Unit};
 
 use crate::error::Error;
-use crate::held::caches;
-use crate::status::{StatusOptions, volumes as each};
+use crate::held::{self, caches};
+use crate::saved;
+use crate::status::{StatusOptions, store_state, volumes as each};
 use crate::table::{Table, bytes, count, percent};
 
 #[derive(clap::Args)]
@@ -16,6 +18,9 @@ pub(crate) struct Args {
     /// Print the JSON as the server gives it
     #[arg(long)]
     json: bool,
+    /// Print what has happened lately, the latest first: losses, refusals, changes, reloads
+    #[arg(long)]
+    events: bool,
     /// Ask again every so many seconds, until it is interrupted
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
@@ -50,10 +55,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 fn show(args: &Args, out: &mut impl Write) -> Result<(), Error> {
     let stats = args.server.stats()?;
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&stats)?)?;
+        let what = if args.events { &stats["events"] } else { &stats };
+        writeln!(out, "{}", serde_json::to_string_pretty(what)?)?;
         return Ok(());
     }
+    if args.events {
+        return saved::events(out, &stats);
+    }
     volumes(out, &stats)?;
+    troubles(out, &stats)?;
+    saved::table(out, &stats)?;
     shares(out, &stats)?;
     times(out, &stats)?;
     groups(out, &stats)?;
@@ -77,9 +88,13 @@ fn volumes(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     let headings = line("volume", headings, "hit ratio".into(), "store".into());
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for (name, volume) in each(stats).into_iter().chain([("total", &stats["total"])]) {
+        let store = match volume.get("policy") {
+            Some(_) => held::shown(store_state(volume)),
+            None => stores(stats),
+        };
         let cells = rows.iter().map(|(row, _)| cell(row, &volume[row.name])).collect();
         let ratio = percent(volume["read_hit_ratio"].as_f64().unwrap_or(0.0));
-        table.row(line(name, cells, ratio, store_state(volume)));
+        table.row(line(name, cells, ratio, store));
     }
     table.print(out, 1)?;
     Ok(())
@@ -146,17 +161,26 @@ fn shares(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     table.print_if_filled(out, 1)
 }
 
-/// Whether the store of a volume works, or how many of all.
-fn store_state(counts: &Value) -> String {
-    if counts["away"] == true {
-        return "away".to_owned();
+/// How many stores have each state; those that are up come last.
+fn stores(stats: &Value) -> String {
+    let mut counts = BTreeMap::from([("up", 0)]);
+    for (_, volume) in each(stats) {
+        *counts.entry(store_state(volume)).or_default() += 1;
     }
-    match (counts.get("policy"), counts["store_up"].as_u64()) {
-        (_, None) => "-".to_owned(),
-        (None, Some(up)) => format!("{up} up"),
-        (Some(_), Some(0)) => "down".to_owned(),
-        (Some(_), Some(_)) => "up".to_owned(),
+    let mut all: Vec<(&str, u64)> = counts.into_iter().collect();
+    all.sort_by_key(|(state, _)| *state == "up");
+    let all = all.into_iter().map(|(state, count)| format!("{count} {}", held::shown(state)));
+    all.collect::<Vec<_>>().join(", ")
+}
+
+/// What is not as it should be, by volume.
+fn troubles(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
+    for (name, volume) in each(stats) {
+        if let Some(why) = volume["store_trouble"].as_str() {
+            writeln!(out, "{}: {}", held::shown(name), held::shown(why))?;
+        }
     }
+    Ok(())
 }
 
 /// How long requests took since the start, by kind, and by the source of their slowest block.

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::times::{KINDS, SOURCES, Times};
 use crate::held::{ClientCache, Known, caches, known, shown};
-use crate::status::volumes;
+use crate::saved::sentence;
+use crate::status::{store_state, volumes};
 
 /// Hit ratios that are remembered of a volume, for its curve.
 const CURVE: usize = 60;
@@ -53,7 +54,9 @@ pub(crate) struct VolumeFigures {
     pub(crate) in_progress: u64,
     pub(crate) starved: u64,
     pub(crate) reloads_waiting: u64,
-    /// Why the store is not well.
+    /// The state of the store in a word.
+    pub(crate) store: String,
+    /// Why the store is not up.
     pub(crate) trouble: Option<String>,
     pub(crate) block_bytes: u64,
     /// What it knows of what its clients hold.
@@ -81,6 +84,8 @@ pub(crate) struct Figures {
     pub(crate) total: VolumeFigures,
     /// The busiest first.
     pub(crate) clients: Vec<ClientFigures>,
+    /// What the caches saved, in words.
+    pub(crate) saved: Option<String>,
     /// Sentences of the server's advice.
     pub(crate) advice: Vec<String>,
 }
@@ -145,6 +150,7 @@ impl Figures {
             total.in_progress += one.in_progress;
             total.starved += one.starved;
             total.reloads_waiting += one.reloads_waiting;
+            total.store = worst(std::mem::take(&mut total.store), &one.store);
             self.volumes.push(one);
         }
         total.sources = (reads > 0.0).then(|| Sources {
@@ -157,6 +163,7 @@ impl Figures {
         total.curve = continued(total_curve, total.sources);
         self.total = total;
         self.clients = clients(stats, &before, seconds);
+        self.saved = sentence(&stats["total"]);
     }
 
     /// Takes over the server's advice.
@@ -176,11 +183,22 @@ impl Figures {
         }
     }
 
-    /// What is not well, by volume.
-    pub(crate) fn troubles(&self) -> impl Iterator<Item = String> {
+    /// What is not well, by volume; the second: whether the volume only waits for its store.
+    pub(crate) fn troubles(&self) -> impl Iterator<Item = (String, bool)> {
         let all = self.volumes.iter();
-        all.filter_map(|one| Some(format!("{}: {}", one.name, one.trouble.as_ref()?)))
+        all.filter_map(|one| {
+            let text = format!("{}: {}", one.name, one.trouble.as_ref()?);
+            Some((text, one.store == "waiting"))
+        })
     }
+}
+
+/// The state of the store of all, of which one more has another: the worst.
+fn worst(all: String, one: &str) -> String {
+    let place = |state: &str| {
+        ["", "up", "waiting", "away", "failing", "down"].iter().position(|s| *s == state)
+    };
+    if place(one) > place(&all) { one.to_owned() } else { all }
 }
 
 fn continued(mut curve: VecDeque<Option<f64>>, sources: Option<Sources>) -> VecDeque<Option<f64>> {
@@ -206,7 +224,7 @@ fn volume(name: &str, growth: &Growth<'_>) -> VolumeFigures {
     let times = KINDS.map(|(request, sources)| {
         Times::of(growth.now, request, sources).since(&Times::of(growth.before, request, sources))
     });
-    let is_up = growth.now["store_up"].as_u64() != Some(0);
+    let store = shown(store_state(growth.now));
     let trouble = growth.now["store_trouble"].as_str().map(shown);
     VolumeFigures {
         name: shown(name),
@@ -223,7 +241,8 @@ fn volume(name: &str, growth: &Growth<'_>) -> VolumeFigures {
         in_progress: now("/in_progress"),
         starved: now("/starved"),
         reloads_waiting: now("/cooperation/reloads_waiting"),
-        trouble: trouble.or_else(|| (!is_up).then(|| "the store does not answer".to_owned())),
+        trouble: trouble.or_else(|| (store != "up").then(|| format!("its store is {store}"))),
+        store,
         block_bytes: block as u64,
         known: known(growth.now),
         caches: caches(growth.now),

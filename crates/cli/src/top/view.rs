@@ -126,24 +126,23 @@ pub(crate) fn lines(figures: &Figures, view: &View<'_>) -> Vec<Line> {
         order.name()
     );
     add(Look::Soft, wrapped(&head, "", ""));
-    if let Some(why) = lost {
-        add(
-            Look::Bad,
-            wrapped(&format!("lost, trying again; the figures are old: {why}"), "", "  "),
-        );
-    }
     let troubles: Vec<_> = figures.troubles().collect();
-    match figures.volumes.len() {
-        number if troubles.is_empty() => {
-            add(Look::Strong, format!("Healthy: {} served", volumes(number)));
+    let number = volumes(figures.volumes.len());
+    let waiting = troubles.iter().filter(|(_, waits)| *waits).count();
+    match (lost, troubles.len() - waiting) {
+        (Some(why), _) => {
+            let text = format!("lost, trying again; the figures are old: {why}");
+            add(Look::Bad, wrapped(&text, "", "  "));
         }
-        number => {
-            let bad = troubles.len();
-            add(Look::Bad, format!("Not healthy: {bad} of {}", volumes(number)));
+        (None, 0) if waiting > 0 => {
+            add(Look::Bad, format!("Waiting for stores: {waiting} of {number}"));
         }
+        (None, 0) => add(Look::Strong, format!("Healthy: {number} served")),
+        (None, bad) => add(Look::Bad, format!("Not healthy: {bad} of {number}")),
     }
-    troubles.into_iter().for_each(|trouble| add(Look::Bad, wrapped(&trouble, "  ", "    ")));
+    troubles.into_iter().for_each(|(trouble, _)| add(Look::Bad, wrapped(&trouble, "  ", "    ")));
     add(Look::Plain, wrapped(&said(&figures.total), "", ""));
+    figures.saved.iter().for_each(|saved| add(Look::Plain, wrapped(saved, "", "")));
     figures.advice.iter().for_each(|advice| add(Look::Strong, wrapped(advice, "* ", "  ")));
     let mut rows: Vec<_> = figures.volumes.iter().collect();
     order.sort(&mut rows);
@@ -258,7 +257,7 @@ fn volumes_table(rows: &[&VolumeFigures]) -> Table {
         };
         table.row(vec![
             row.name.clone(),
-            if row.trouble.is_some() { "trouble" } else { "up" }.to_owned(),
+            row.store.clone(),
             row.sources.map_or_else(|| "-".to_owned(), |sources| percent(sources.hits)),
             curve(&row.curve),
             rate(row.reads_s),
@@ -422,15 +421,37 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_server_is_said_and_an_empty_one_is_well() {
+    fn the_first_line_says_how_the_server_is() {
         let every = Duration::from_secs(2);
         let order = Order::default();
         let view = View { uri: "unix:x", every, lost: Some("refused"), width: 100, order };
         let all = lines(&Figures::default(), &view);
         assert_eq!(all[1].look, Look::Bad);
         assert_eq!(all[1].text, "lost, trying again; the figures are old: refused");
-        assert_eq!(all[2].text, "Healthy: 0 volumes served");
-        assert_eq!(all[3].text, "Nothing was read.");
+        assert_eq!(all[2].text, "Nothing was read.");
+        // What was said of the stores is not known any more.
+        assert!(all.iter().all(|line| !line.text.contains("ealthy")), "{all:?}");
+        let view = View { lost: None, ..view };
+        let all = lines(&Figures::default(), &view);
+        assert_eq!(all[1].text, "Healthy: 0 volumes served");
+        let volume = |name: &str, store: &str, trouble: Option<&str>| VolumeFigures {
+            name: name.into(),
+            store: store.into(),
+            trouble: trouble.map(str::to_owned),
+            ..VolumeFigures::default()
+        };
+        let waits = volume("a", "waiting", Some("waiting for its store since 3 s: gone"));
+        let mut figures = Figures::default();
+        figures.volumes.push(waits);
+        let all = lines(&figures, &view);
+        assert_eq!(
+            (all[1].text.as_str(), all[1].look),
+            ("Waiting for stores: 1 of 1 volume", Look::Bad)
+        );
+        assert_eq!(all[2].text, "  a: waiting for its store since 3 s: gone");
+        figures.volumes.push(volume("b", "down", Some("its store is down since 40 s: gone")));
+        let all = lines(&figures, &view);
+        assert_eq!(all[1].text, "Not healthy: 1 of 2 volumes");
     }
 
     #[test]

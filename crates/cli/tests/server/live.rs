@@ -249,7 +249,7 @@ impl Drop for Ends {
 }
 
 /// What `tools/report/live.py` finds; `None` without a browser.
-fn seen(arguments: &[&str]) -> Option<Value> {
+pub(crate) fn seen(arguments: &[&str]) -> Option<Value> {
     let has = |program| Command::new(program).arg("--version").output().is_ok();
     if !has("chromium") || !has("python3") {
         println!("skipped: chromium or python3 is not installed");
@@ -307,8 +307,9 @@ fn the_page_works_in_a_browser_under_load() {
             said[1].starts_with("The cache served ") && said[1].contains(" % of the"),
             "{said:?}"
         );
-        assert!(said[2].contains("Reads that miss take"), "{said:?}");
-        assert!(said[3].contains("<b>LIRS</b> would add 2.0 points."), "{said:?}");
+        assert!(said[2].starts_with("Saved since the start: "), "{said:?}");
+        assert!(said[3].contains("Reads that miss take"), "{said:?}");
+        assert!(said[4].contains("<b>LIRS</b> would add 2.0 points."), "{said:?}");
         let names: Vec<_> = seen["volumes"]
             .as_array()
             .unwrap()

@@ -17,13 +17,14 @@ const PROMISED: [&str; 7] =
     ["reads", "read_hits", "writes", "write_hits", "cold_reads", "read_hit_ratio", "evictions"];
 
 /// What is no number of the volume as a whole, or is no number.
-const BESIDES: [&str; 8] = [
+const BESIDES: [&str; 9] = [
     "policy",
     "placement",
     "block_bytes",
     "size_bytes",
     "latency_us",
     "clients",
+    "store_state",
     "store_trouble",
     "position",
 ];
@@ -31,8 +32,8 @@ const BESIDES: [&str; 8] = [
 /// Metrics that belong to no volume.
 const OF_THE_SERVER: [&str; 3] = ["uptime_seconds", "build_info", "refused_connections_total"];
 
-/// What only the JSON has: a ratio of two counters.
-const DERIVED: [&str; 1] = ["read_hit_ratio"];
+/// What only the JSON has: a ratio of two counters, and what they say of the cache's worth.
+const DERIVED: [&str; 2] = ["read_hit_ratio", "saved"];
 
 async fn busy(place: &Place) -> Server {
     let server = place.serve(
@@ -60,7 +61,7 @@ async fn stats_are_the_same_by_every_way() {
     let place = Place::new();
     let server = busy(&place).await;
     let stats: Value = serde_json::from_str(&server.page("/stats")).unwrap();
-    assert_eq!(names(&stats), ["total", "volumes"].map(str::to_owned).into());
+    assert_eq!(names(&stats), ["events", "total", "volumes"].map(str::to_owned).into());
     assert_eq!(names(&stats["volumes"]), ["a", "b"].map(str::to_owned).into());
     let a = &stats["volumes"]["a"];
     for (name, value) in

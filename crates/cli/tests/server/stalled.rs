@@ -45,7 +45,7 @@ async fn a_store_that_stalls_keeps_no_client_and_not_the_end() {
         all_are_told(&client).await;
         assert_eq!(server.count(volume, "store_timeouts"), 6);
     }
-    server.wait_for_log("the store does not answer");
+    server.wait_for_log("volume=\"v\" state=\"waiting\"");
     let still = tokio::time::timeout(std::time::Duration::from_millis(100), &mut waits).await;
     assert!(still.is_err(), "without a limit it waits");
     // A reload does not wait for it either.

@@ -111,12 +111,17 @@ impl Line {
             }
             Err(error) => {
                 if now.failed.is_none() {
-                    tracing::warn!("{}: {error}", self.name);
+                    tracing::debug!("{}: {error}", self.name);
                 }
                 now.failed = Some((Instant::now(), error.clone()));
                 Err(error)
             }
         }
+    }
+
+    /// Whether the current connection is lost, and nobody is replacing it now.
+    pub fn is_lost(&self) -> bool {
+        self.now.try_lock().is_ok_and(|now| now.channel.client.is_lost())
     }
 
     /// Replaces the current connection while it works. A FLUSH on the new connection need not cover

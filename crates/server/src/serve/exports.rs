@@ -23,6 +23,7 @@ use super::{advice_export, control_export, hint_session, level_answers, metrics,
 use crate::advice::page;
 use crate::clock;
 use crate::config::{Changes, VolumeConfig};
+use crate::events;
 use crate::volume::Volume;
 use crate::volume::session::VolumeExport;
 
@@ -157,7 +158,9 @@ impl ExportTable {
         if let Some(kept) = kept.as_ref().filter(|_| goes_on).filter(fits) {
             return kept.text.clone();
         }
-        let mut stats = metrics::json(exports, absent, &self.order());
+        let events =
+            events::last(metrics::EVENTS, Some(&|volume| of.iter().any(|of| of == volume)));
+        let mut stats = metrics::json(exports, absent, &self.order(), events);
         let mut text = stats.to_string();
         if text.len() as u64 > hint_session::WINDOW {
             metrics::leave_out_buckets(&mut stats);

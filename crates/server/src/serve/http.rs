@@ -24,7 +24,7 @@ use self::hosts::Hosts;
 use self::scrape::Format;
 use self::token::Token;
 use super::absent::Absent;
-use super::exports::ExportEntry;
+use super::exports::{ExportEntry, ExportTable};
 use super::live::Live;
 use super::metrics::{self, About};
 use crate::advice::page;
@@ -122,7 +122,8 @@ async fn admit(
 
 async fn stats(State(about): State<About>) -> Response {
     let exports = &about.exports;
-    let json = metrics::json(&exports.all(), &exports.absent(), &exports.order());
+    let last = crate::events::last(metrics::EVENTS, None);
+    let json = metrics::json(&exports.all(), &exports.absent(), &exports.order(), last);
     let text = json.to_string() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
@@ -142,18 +143,36 @@ async fn metrics(State(about): State<About>, headers: HeaderMap) -> Response {
     }
 }
 
-/// Healthy while every volume is served, accepts requests, and its store answers.
+/// Healthy while every volume is served, accepts requests, and its store is up or waiting.
 async fn health(State(about): State<About>) -> Response {
-    let mut troubles = String::new();
-    for entry in about.exports.all() {
-        if let Some(trouble) = trouble(&entry) {
-            troubles += &format!("{}: {trouble}\n", entry.volume().config().name);
-        }
+    let (mut text, mut is_healthy) = (String::new(), true);
+    let told = all_troubles(&about.exports);
+    for Trouble { volume, why, waits } in told {
+        text += &format!("{volume}: {why}\n");
+        is_healthy &= waits;
     }
-    for absent in about.exports.absent() {
-        troubles += &format!("{}: {}\n", absent.config().name, not_served(&absent));
-    }
-    told(troubles)
+    answer(&text, is_healthy)
+}
+
+/// What is not as it should be with a volume.
+pub(super) struct Trouble {
+    pub(super) volume: String,
+    pub(super) why: String,
+    /// Whether the volume only waits for its store: what is asked of it is done later.
+    pub(super) waits: bool,
+}
+
+/// What is not as it should be, by volume: first those that are served.
+pub(super) fn all_troubles(exports: &ExportTable) -> Vec<Trouble> {
+    let served = exports.all();
+    let served = served.iter().filter_map(|entry| trouble(entry));
+    let absent = exports.absent();
+    let absent = absent.iter().map(|absent| Trouble {
+        volume: absent.config().name.clone(),
+        why: not_served(absent),
+        waits: false,
+    });
+    served.chain(absent).collect()
 }
 
 /// Whether one volume is healthy.
@@ -162,8 +181,11 @@ async fn volume_health(State(about): State<About>, Path(name): Path<String>) -> 
     let entry = all.iter().find(|entry| entry.volume().config().name == name);
     let absent = absent.iter().find(|absent| absent.config().name == name);
     match (entry, absent) {
-        (Some(entry), _) => told(trouble(entry).map(|text| text + "\n").unwrap_or_default()),
-        (None, Some(absent)) => told(not_served(absent) + "\n"),
+        (Some(entry), _) => match trouble(entry) {
+            None => answer("", true),
+            Some(trouble) => answer(&(trouble.why + "\n"), trouble.waits),
+        },
+        (None, Some(absent)) => answer(&(not_served(absent) + "\n"), false),
         (None, None) => (StatusCode::NOT_FOUND, "there is no such volume\n").into_response(),
     }
 }
@@ -172,15 +194,21 @@ pub(super) fn not_served(absent: &Absent) -> String {
     format!("not served yet: {}", absent.why())
 }
 
-pub(super) fn trouble(entry: &ExportEntry) -> Option<String> {
-    let volume = entry.volume();
-    if volume.is_closing() { Some("shutting down".to_owned()) } else { volume.trouble() }
+/// What is not as it should be with a volume that is served; `None` if all is well.
+pub(super) fn trouble(entry: &ExportEntry) -> Option<Trouble> {
+    let (served, volume) = (entry.volume(), entry.volume().config().name.clone());
+    if served.is_closing() {
+        return Some(Trouble { volume, why: "shutting down".to_owned(), waits: false });
+    }
+    let condition = served.look_at_store();
+    let waits = !condition.state.is_trouble();
+    condition.sentence.map(|why| Trouble { volume, why, waits })
 }
 
-fn told(troubles: String) -> Response {
-    if troubles.is_empty() {
-        "ok\n".into_response()
+fn answer(told: &str, is_healthy: bool) -> Response {
+    if is_healthy {
+        format!("ok\n{told}").into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, troubles).into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, told.to_owned()).into_response()
     }
 }

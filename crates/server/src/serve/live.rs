@@ -23,6 +23,9 @@ use crate::clock;
 /// Time between samples while somebody watches.
 const EACH: Duration = Duration::from_secs(2);
 
+/// Least time between samples, also when something happens.
+const SOON: Duration = Duration::from_millis(500);
+
 /// Time between samples while nobody does, so that whoever comes sees what has been.
 const UNWATCHED: Duration = Duration::from_secs(10);
 
@@ -92,13 +95,19 @@ impl Live {
 
     /// Samples until the server stops.
     pub(crate) async fn sample(&self, about: About, mut stop: watch::Receiver<bool>) {
-        let mut sampler = Sampler::default();
+        let (mut sampler, mut events) = (Sampler::default(), crate::events::watch());
         loop {
             let is_watched = self.seats.available_permits() < VIEWERS;
             let (row, state) = (sampler.sample(&about), is_watched.then(|| state::of(&about)));
             self.keep(row, state);
             let waits = async {
-                sleep(EACH).await;
+                sleep(SOON).await;
+                if self.seats.available_permits() < VIEWERS {
+                    // Something has happened: it is shown before the time.
+                    let _ = tokio::time::timeout(EACH - SOON, events.changed()).await;
+                    return;
+                }
+                sleep(EACH - SOON).await;
                 if self.seats.available_permits() == VIEWERS {
                     tokio::select! {
                         () = sleep(UNWATCHED - EACH) => {}

@@ -17,6 +17,9 @@ use super::exports::{ExportEntry, ExportTable};
 use crate::clock;
 use crate::config::VolumeConfig;
 use crate::counters::{COUNTERS, Counter, Group, Kind, Source, Stats};
+use crate::events::Kept;
+use crate::savings::Savings;
+use crate::volume::store_state::StoreState;
 
 /// Upper bounds of the buckets of the latency histograms, in seconds.
 const LATENCY_BOUNDS_S: [f64; 16] = [
@@ -24,22 +27,31 @@ const LATENCY_BOUNDS_S: [f64; 16] = [
     2.0,
 ];
 
+/// Most events in `/stats`.
+pub(crate) const EVENTS: usize = 200;
+
 /// The object of `/stats` for these volumes: `{"volumes": {NAME: {...}}, "total": {...}}`. Volumes
 /// that are not served yet have the same names, with counts of 0, and `"away": true`. `order`: the
-/// names in the order of the configuration.
+/// names in the order of the configuration. `events`: the last ones that the reader may see.
 pub(crate) fn json(
     exports: &[Arc<ExportEntry>],
     absent: &[Arc<Absent>],
     order: &[String],
+    events: Vec<Kept>,
 ) -> Value {
-    let mut total = Stats::default();
+    let (mut total, mut total_saved) = (Stats::default(), Savings::default());
     let mut volumes = Map::new();
     for entry in exports {
         let stats = entry.volume().stats();
         let config = entry.volume().now();
         let mut one = described(&config, &stats);
         one.insert("size_bytes".into(), json!(entry.volume().size()));
-        one.insert("store_trouble".into(), json!(entry.volume().trouble()));
+        let condition = entry.volume().look_at_store();
+        one.insert("store_state".into(), json!(condition.state));
+        one.insert("store_trouble".into(), json!(condition.sentence));
+        let saved = entry.volume().savings(&stats);
+        one.insert("saved".into(), json!(saved));
+        total_saved.sum(&saved);
         one.insert("latency_us".into(), latencies(entry));
         one.insert("clients".into(), json!(entry.clients()));
         let leaders = entry.volume().leaders();
@@ -57,7 +69,9 @@ pub(crate) fn json(
         let mut one = described(config, &Stats::default());
         one.insert("away".into(), json!(true));
         one.insert("size_bytes".into(), json!(config.size));
+        one.insert("store_state".into(), json!(StoreState::Away));
         one.insert("store_trouble".into(), json!(absent.why()));
+        one.insert("saved".into(), json!(Savings::default()));
         one.insert("latency_us".into(), json!({}));
         one.insert("clients".into(), json!([]));
         volumes.insert(config.name.clone(), Value::Object(one));
@@ -66,7 +80,9 @@ pub(crate) fn json(
         let position = order.iter().position(|other| other == name);
         one["position"] = json!(position);
     }
-    json!({ "volumes": volumes, "total": numbers(&total) })
+    let mut total = numbers(&total);
+    total.insert("saved".into(), json!(total_saved));
+    json!({ "volumes": volumes, "total": total, "events": events })
 }
 
 /// The counters of a volume, and what is configured.

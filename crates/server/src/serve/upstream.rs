@@ -4,11 +4,11 @@
 //! are written. When the connection is lost, or the server says that it is shutting down, requests
 //! are repeated over a new connection; they wait for it as long as configured, and then fail.
 
-mod absence;
 mod hint_sender;
 mod level_sender;
 mod link;
 mod notifier;
+mod patience;
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use undercroft_nbd::wire::{
     CMD_FLAG_FAST_ZERO, CMD_FLAG_NO_HOLE, SEND_FAST_ZERO, SEND_TRIM, SEND_WRITE_ZEROES,
 };
 use undercroft_nbd::{ClientError, ClientOptions, Uri};
-use undercroft_store::{Answer, Buffer, Extent, Facts, OnLoss, Store, Upstream, Zeroing};
+use undercroft_store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Upstream, Zeroing};
 
 pub(super) use hint_sender::HintSender;
 pub(super) use level_sender::{LevelBelow, LevelSender};
@@ -68,7 +68,9 @@ impl NbdStore {
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {what}")));
         }
         let link = Link::open(uri, options, name, read_only, waits, notifier).await?;
-        Ok(NbdStore { link: Arc::new(link) })
+        let link = Arc::new(link);
+        tokio::spawn(link::keep(Arc::downgrade(&link)));
+        Ok(NbdStore { link })
     }
 
     /// Runs a request on the link, as a future of its own.
@@ -319,5 +321,9 @@ impl Store for NbdStore {
 
     fn on_loss(&self, call: OnLoss) {
         self.link.on_loss(call);
+    }
+
+    fn absence(&self) -> Option<Absence> {
+        self.link.absence()
     }
 }

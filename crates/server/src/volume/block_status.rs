@@ -8,7 +8,7 @@ use undercroft_store::Extent as StoreExtent;
 
 use crate::answer::Failed;
 use crate::volume::Volume;
-use crate::volume::store_health::StoreRequest;
+use crate::volume::store_state::StoreRequest;
 
 const HOLE: u32 = 1;
 const ZERO: u32 = 2;

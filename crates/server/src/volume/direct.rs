@@ -13,7 +13,7 @@ use crate::job::Finished;
 use crate::shard::content::{Home, Memory};
 use crate::volume::Volume;
 use crate::volume::requests::Asked;
-use crate::volume::store_health::StoreRequest;
+use crate::volume::store_state::StoreRequest;
 
 /// The counters of a volume without a cache, in blocks like those of cached volumes.
 #[derive(Default)]

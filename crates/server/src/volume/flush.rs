@@ -15,7 +15,7 @@ use crate::config::VolumeConfig;
 use crate::shard::Shard;
 use crate::volume::launch::WRITE_OUT_BYTES_MAX;
 use crate::volume::pace::Pace;
-use crate::volume::store_health::StoreRequest;
+use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
 impl Volume {

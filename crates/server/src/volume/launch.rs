@@ -20,7 +20,7 @@ use crate::shard::tell::{Riders, ride};
 use crate::shard::{Action, Start};
 use crate::volume::pace::AtStore;
 use crate::volume::reloader::Demand;
-use crate::volume::store_health::StoreRequest;
+use crate::volume::store_state::StoreRequest;
 use crate::volume::store_use::{InUse, StoreUse};
 use crate::volume::{Volume, Work};
 
@@ -159,7 +159,8 @@ impl Volume {
                 let store = Arc::clone(&flight.volume.store);
                 ride(flight.volume.config.listener.as_ref(), &riders);
                 let (result, waited) = {
-                    let mut answer = std::pin::pin!(carry_out(&*store, run, &flight.volume));
+                    let asked = carry_out(&*store, run, &flight.volume);
+                    let mut answer = std::pin::pin!(flight.volume.store_health.waited(asked));
                     let once =
                         |context: &mut Context<'_>| Poll::Ready(answer.as_mut().poll(context));
                     match std::future::poll_fn(once).await {
@@ -175,7 +176,12 @@ impl Volume {
             }
         }
         if !writes.is_empty() {
-            self.store.write_many(writes, Box::new(|results| Flight::end_all(flights, results)));
+            let runs = self.store_health.begin();
+            let written = |results| {
+                drop(runs);
+                Flight::end_all(flights, results);
+            };
+            self.store.write_many(writes, Box::new(written));
         }
     }
 }

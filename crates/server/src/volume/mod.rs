@@ -22,13 +22,14 @@ pub(crate) mod restore;
 pub(crate) mod session;
 pub(crate) mod state;
 pub(crate) mod store_health;
+pub(crate) mod store_state;
 pub(crate) mod store_use;
 pub(crate) mod timeouts;
 pub(crate) mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
@@ -49,6 +50,7 @@ use crate::job::Finished;
 use crate::lock::lock;
 use crate::lower::Settlement;
 use crate::overdue::Overdue;
+use crate::savings::{Account, Counted, Savings};
 use crate::shard::Shard;
 use crate::shard::digests::Hasher;
 use crate::shard::endings::Endings;
@@ -62,7 +64,8 @@ use crate::volume::flush_together::Flushes;
 use crate::volume::losses::Losses;
 use crate::volume::pace::Pace;
 use crate::volume::recorder::Recorder;
-use crate::volume::store_health::{StoreHealth, StoreRequest};
+use crate::volume::store_health::StoreHealth;
+use crate::volume::store_state::StoreRequest;
 use crate::volume::store_use::StoreUse;
 use crate::volume::timeouts::watch;
 
@@ -130,6 +133,8 @@ pub struct Volume {
     pub(crate) streams: Option<Mutex<Streams>>,
     /// Whether the store works.
     pub(crate) store_health: StoreHealth,
+    /// What the cache saved.
+    pub(crate) account: Mutex<Account>,
     /// Number of flushes that failed.
     pub(crate) flush_failures: AtomicU64,
     /// Requests that were answered before they ended.
@@ -193,6 +198,7 @@ impl Volume {
         let streams = streams.map(Mutex::new);
         let advice = VolumeAdvice::new(config.seed, is_read_only);
         let takes_many = store.takes_many() && losses.is_none();
+        let store_health = StoreHealth::new(config.reconnect);
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             in_force: RwLock::new(Arc::new(config.clone())),
@@ -222,7 +228,8 @@ impl Volume {
             opened: clock::now(),
             losses,
             streams,
-            store_health: StoreHealth::default(),
+            store_health,
+            account: Mutex::new(Account::new(clock::now(), unix_s())),
             flush_failures: AtomicU64::new(0),
             overdue: Arc::default(),
             recorder,
@@ -245,9 +252,8 @@ impl Volume {
         if volume.geometry.write_back && count > 0 {
             volume.runtime.spawn(flusher(Arc::downgrade(&volume)));
         }
-        if let (Some(limit), true) = (volume.config.store_timeout, count > 0) {
-            volume.runtime.spawn(watch(Arc::downgrade(&volume), limit));
-        }
+        let limit = volume.config.store_timeout.filter(|_| count > 0);
+        volume.runtime.spawn(watch(Arc::downgrade(&volume), limit));
         if cooperates && !is_level {
             volume.begin_reloads();
         }
@@ -349,13 +355,36 @@ impl Volume {
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats.store_timeouts = self.overdue.all();
         stats.store_failures = self.store_health.failures();
-        stats.store_up = u64::from(self.trouble().is_none());
+        let condition = self.look_at_store();
+        stats.store_up = u64::from(!condition.state.is_trouble());
+        stats.store_waiting_seconds = condition.waiting_s;
+        stats.store_oldest_request_seconds = condition.oldest_s;
         if let Some(recorder) = &self.recorder {
             [stats.recorded, stats.unrecorded] = recorder.counts();
         }
         let told = self.losses.as_ref().map(|losses| losses.times_told.load(Ordering::Relaxed));
         stats.flush_failures += told.unwrap_or(0);
         stats
+    }
+
+    /// What the cache has saved by now; `stats`: the counters now.
+    pub(crate) fn savings(&self, stats: &Stats) -> Savings {
+        let coop = stats.cooperation.unwrap_or_default();
+        let of = |source| {
+            let times = self.latencies.of(CommandKind::Read, source);
+            (times.count(), times.sum_ns())
+        };
+        let placed = coop.demoted_hits + coop.reloaded_hits + coop.restaged_hits;
+        let counted = Counted {
+            reads: stats.reads,
+            read_hits: stats.read_hits,
+            store_reads: stats.store_reads,
+            hinted_hits: placed + coop.staged_hits,
+            reloads: coop.reloads,
+            hits: of(Source::Hit),
+            misses: of(Source::Miss),
+        };
+        lock(&self.account).end_period(clock::now(), unix_s(), counted)
     }
 
     /// Checks whether the store has grown, and adopts its new size. Returns the size in bytes.
@@ -535,6 +564,11 @@ async fn forget(volume: Weak<Volume>, gone: u64) {
         drop(volume);
         tokio::task::yield_now().await;
     }
+}
+
+/// Seconds since 1970.
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A cell with this in it, if there is something.

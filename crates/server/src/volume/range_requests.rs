@@ -9,7 +9,7 @@ use undercroft_nbd::Failure;
 use crate::answer::Failed;
 use crate::shard::content::{Content, Slot};
 use crate::shard::ranges::RangeKind;
-use crate::volume::store_health::StoreRequest;
+use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
 const DIRTY: &str = "blocks are dirty, newer than what the store has: let them be written first \

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::answer::Failed;
 use crate::clock;
 use crate::shard::content::{Content, Home, Memory};
-use crate::volume::store_health::StoreRequest;
+use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
 /// How often the reloader checks whether the volume still exists, and the period of measurements of

@@ -17,7 +17,7 @@ use crate::shard::By;
 use crate::shard::ranges::RangeKind;
 use crate::volume::clients::Caller;
 use crate::volume::hint_batch::HintBatch;
-use crate::volume::store_health::StoreRequest;
+use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
 /// Most blocks of a batch that are prefetched before the first is served: about what the

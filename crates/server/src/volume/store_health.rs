@@ -1,17 +1,17 @@
-//! Whether a volume's store works: its failed requests by kind, what it said last, and the log of
-//! that. A store that fails everything may fail thousands of requests a second, so each kind of
-//! failure is logged when it begins, and then at most once a minute with the number since.
+//! Whether a volume's store works: its requests are counted here as they begin and end, and what is
+//! known of it is looked at twice a second, and whenever somebody asks. The log has a line when the
+//! state changes, and, while the store counts as up, at most one a minute about failures.
 //!
-//! A kind of request fails from its first failure until a request of that kind succeeds. Kinds that
-//! are rarely asked for would stay failed for long: a minute after its last failure, a kind is also
-//! in order when any request succeeds.
-//!
-//! Not here: stores that do not answer at all (`overdue.rs`).
+//! Not here: which state that is (`store_state.rs`), and requests whose clients were answered
+//! before they ended (`overdue.rs`).
 
-use std::future::Future;
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
@@ -19,110 +19,137 @@ use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
 use crate::clock;
+use crate::lock::lock;
 use crate::volume::Volume;
+use crate::volume::store_state::{Ended, KINDS, Seen, StoreRequest, StoreState, StoreWatch};
 
-/// Shortest time between two log lines about failures of one kind, and the time after which a
-/// failed kind is in order when others are.
+/// Shortest time between two log lines about failures of a store that is up.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Longest wait for an answer about the store's name.
-const LOOK: Duration = Duration::from_secs(5);
+const NAME_LOOK: Duration = Duration::from_secs(5);
 
-/// The kinds of requests to a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StoreRequest {
-    Read,
-    Write,
-    Zero,
-    Trim,
-    Flush,
-    Status,
-    Size,
-}
-
-/// Their names in logs.
-const NAMES: [&str; 7] = ["read", "write", "zero", "trim", "flush", "status", "size"];
+/// Time between two looks.
+pub(crate) const LOOK: Duration = Duration::from_millis(500);
 
 /// What is known of a store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StoreHealth {
-    /// One bit for each kind that fails now.
-    failing: AtomicU64,
-    failures: AtomicU64,
     /// What is wrong with the store's name.
     astray: Mutex<Option<String>>,
-    seen: Mutex<Seen>,
-}
-
-#[derive(Debug, Default)]
-struct Seen {
-    kinds: [Kind; NAMES.len()],
+    well: [AtomicU64; KINDS],
+    failed: [AtomicU64; KINDS],
     /// The last error.
-    error: Option<Arc<str>>,
-    /// Whether the log says that the store fails.
-    is_logged: bool,
+    error: Mutex<Option<Arc<str>>>,
+    running: Arc<Running>,
+    watch: Mutex<Watch>,
 }
 
-#[derive(Debug, Default)]
-struct Kind {
-    failed: Option<Instant>,
+#[derive(Debug)]
+struct Watch {
+    state: StoreWatch,
+    /// When failures were last logged, and how many there were by then.
     logged: Option<Instant>,
-    /// Failures since the last line.
-    unlogged: u64,
+    told: u64,
+}
+
+/// The requests that have not ended, by number, with their beginnings. Those that the store answers
+/// at once are never among them.
+#[derive(Debug, Default)]
+pub(crate) struct Running(Mutex<(u64, BTreeMap<u64, Instant>)>);
+
+/// A request that has not ended; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Runs(Arc<Running>, u64);
+
+impl Running {
+    fn begin(self: &Arc<Self>) -> Runs {
+        let mut running = lock(&self.0);
+        let number = running.0;
+        running.0 += 1;
+        running.1.insert(number, clock::now());
+        Runs(Arc::clone(self), number)
+    }
+
+    fn oldest(&self) -> Option<Instant> {
+        lock(&self.0).1.first_key_value().map(|(_, began)| *began)
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        lock(&self.0.0).1.remove(&self.1);
+    }
+}
+
+/// How a store is, for people and for programs.
+#[derive(Clone, Debug)]
+pub(crate) struct Condition {
+    pub(crate) state: StoreState,
+    /// Seconds since it has waited; 0 unless it is waiting or down.
+    pub(crate) waiting_s: u64,
+    /// Seconds since the oldest request began that the store has not answered; 0 without one.
+    pub(crate) oldest_s: u64,
+    /// What is wrong, in words; `None` if the store is up, and what is open has its name.
+    pub(crate) sentence: Option<String>,
 }
 
 impl StoreHealth {
+    /// Of a store for which requests wait so long when it is lost.
+    pub(crate) fn new(patience: Duration) -> Self {
+        let state = StoreWatch::new(clock::now(), patience);
+        Self {
+            well: Default::default(),
+            failed: Default::default(),
+            astray: Mutex::default(),
+            error: Mutex::default(),
+            running: Arc::default(),
+            watch: Mutex::new(Watch { state, logged: None, told: 0 }),
+        }
+    }
+
     /// Notes how a request ended.
     #[inline]
-    pub(crate) fn note<T>(&self, volume: &str, kind: StoreRequest, result: &Result<T, Failed>) {
+    pub(crate) fn note<T>(&self, kind: StoreRequest, result: &Result<T, Failed>) {
         match result {
-            Ok(_) if self.failing.load(Ordering::Relaxed) == 0 => {}
-            Ok(_) => self.succeeded(volume, kind),
             // A store that cannot zero quickly says so in this way.
-            Err(failed) if failed.failure == Failure::NotSupported => {}
-            Err(failed) => self.failed(volume, kind, failed),
-        }
-    }
-
-    #[cold]
-    fn failed(&self, volume: &str, kind: StoreRequest, failed: &Failed) {
-        let now = clock::now();
-        self.failures.fetch_add(1, Ordering::Relaxed);
-        let mut seen = self.seen();
-        self.failing.fetch_or(1 << kind as u64, Ordering::Relaxed);
-        seen.error = Some(Arc::clone(&failed.message));
-        let its = &mut seen.kinds[kind as usize];
-        its.failed = Some(now);
-        its.unlogged += 1;
-        if its.logged.is_some_and(|logged| now.saturating_duration_since(logged) < PAUSE) {
-            return;
-        }
-        its.logged = Some(now);
-        let (request, failures) = (NAMES[kind as usize], std::mem::take(&mut its.unlogged));
-        seen.is_logged = true;
-        tracing::error!(volume, request, failures, "the store fails: {failed}");
-    }
-
-    #[cold]
-    fn succeeded(&self, volume: &str, kind: StoreRequest) {
-        let now = clock::now();
-        let mut seen = self.seen();
-        for (number, its) in seen.kinds.iter_mut().enumerate() {
-            let is_old = |failed: Instant| now.saturating_duration_since(failed) >= PAUSE;
-            if number == kind as usize || its.failed.is_some_and(is_old) {
-                its.failed = None;
-                self.failing.fetch_and(!(1 << number), Ordering::Relaxed);
+            Err(failed) if failed.failure != Failure::NotSupported => {
+                self.note_failure(kind, failed)
+            }
+            _ => {
+                self.well[kind as usize].fetch_add(1, Ordering::Relaxed);
             }
         }
-        if self.failing.load(Ordering::Relaxed) == 0 && std::mem::take(&mut seen.is_logged) {
-            let failures = self.failures();
-            tracing::warn!(volume, failures, "the store works again");
-        }
+    }
+
+    #[cold]
+    fn note_failure(&self, kind: StoreRequest, failed: &Failed) {
+        *lock(&self.error) = Some(Arc::clone(&failed.message));
+        self.failed[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request that begins now.
+    pub(crate) fn begin(&self) -> Runs {
+        self.running.begin()
+    }
+
+    /// Makes a request, which counts as one that waits from the moment when it is not answered at
+    /// once.
+    pub(crate) async fn waited<T>(&self, request: impl Future<Output = T>) -> T {
+        let (mut request, mut runs) = (pin!(request), None);
+        poll_fn(|context| {
+            let polled = request.as_mut().poll(context);
+            if matches!(polled, Poll::Pending) && runs.is_none() {
+                runs = Some(self.begin());
+            }
+            polled
+        })
+        .await
     }
 
     /// Notes what is wrong with the store's name, and logs a change of that.
     fn note_astray(&self, volume: &str, astray: Option<String>) {
-        let mut known = self.astray.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.astray);
         match &astray {
             _ if *known == astray => return,
             Some(what) => tracing::error!(
@@ -137,41 +164,79 @@ impl StoreHealth {
 
     /// Number of requests that failed so far.
     pub(crate) fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
+        self.failed.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// What fails now, for people; `None` if nothing does.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let seen = self.seen();
-        let failing = self.failing.load(Ordering::Relaxed);
-        let names = NAMES.iter().enumerate().filter(|(number, _)| failing & 1 << number != 0);
-        let names: Vec<_> = names.map(|(_, name)| *name).collect();
-        if names.is_empty() {
-            return self.astray.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        }
-        let error = seen.error.as_deref().unwrap_or("");
-        Some(format!("the store fails requests ({}): {error}", names.join(", ")))
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Volume {
-    /// Why the volume cannot do all that it should, for people; `None` if it can.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let late = self.overdue.open();
-        let late =
-            (late > 0).then(|| format!("the store has not answered {late} requests in time"));
-        let stopped = || Some(format!("the store makes no changes: {}", self.store.stopped()?));
-        late.or_else(stopped).or_else(|| self.store_health.trouble())
+    /// Looks at the store: its state now. Logs it if that is new.
+    pub(crate) fn look_at_store(&self) -> Condition {
+        let health = &self.store_health;
+        let mut watch = health.watch();
+        // Under the lock, so that what is seen is in the order of the looks.
+        let mut ended = [Ended::default(); KINDS];
+        for (kind, one) in ended.iter_mut().enumerate() {
+            one.well = health.well[kind].load(Ordering::Relaxed);
+            one.failed = health.failed[kind].load(Ordering::Relaxed);
+        }
+        let (absence, oldest) = (self.store.absence(), health.running.oldest());
+        let (late, stopped) = (self.overdue.open(), self.store.stopped());
+        let seen = Seen { absence, oldest, ended, late, stopped };
+        let now = clock::now();
+        let (was_since, changed) = (watch.state.since(), watch.state.look(now, seen));
+        let error = lock(&health.error).clone();
+        let sentence = watch.state.sentence(now, error.as_deref());
+        let (volume, state, failures) = (&self.config.name, watch.state.state(), health.failures());
+        let age = |at: Instant| now.saturating_duration_since(at).as_secs();
+        match (changed, &sentence) {
+            (Some(_), Some(text)) if state.is_trouble() => {
+                tracing::error!(volume, state = state.name(), failures, "{text}");
+            }
+            (Some(_), Some(text)) => {
+                tracing::warn!(volume, state = state.name(), failures, "{text}");
+            }
+            (Some(before), None) => {
+                let (before, lasted) = (before.name(), age(was_since));
+                let state = state.name();
+                tracing::warn!(
+                    volume,
+                    state,
+                    failures,
+                    "its store is up again; it was {before} for {lasted} s"
+                );
+            }
+            (None, None) if failures > watch.told => {
+                if watch.logged.is_some_and(|at| now.saturating_duration_since(at) < PAUSE) {
+                    return self.condition(&watch, now, sentence);
+                }
+                let text = watch.state.failures(error.as_deref());
+                tracing::warn!(volume, state = state.name(), failures, "{text}");
+                watch.logged = Some(now);
+            }
+            _ => {}
+        }
+        watch.told = failures;
+        self.condition(&watch, now, sentence)
+    }
+
+    fn condition(&self, watch: &Watch, now: Instant, sentence: Option<String>) -> Condition {
+        let age = |at: Instant| now.saturating_duration_since(at).as_secs();
+        let state = watch.state.state();
+        let waits = matches!(state, StoreState::Waiting | StoreState::Down);
+        let waiting_s = if waits { age(watch.state.since()) } else { 0 };
+        let oldest_s = self.store_health.running.oldest().map_or(0, age);
+        let sentence = sentence.or_else(|| lock(&self.store_health.astray).clone());
+        Condition { state, waiting_s, oldest_s, sentence }
     }
 
     /// Looks whether the store's name still leads to what is open, and returns what is wrong with
-    /// it. Waits at most [`LOOK`] for the store.
+    /// it. Waits at most [`NAME_LOOK`] for the store.
     pub(crate) async fn look_at_name(&self) -> Option<String> {
-        let astray = timeout(LOOK, self.store.astray()).await.ok()?;
+        let astray = timeout(NAME_LOOK, self.store.astray()).await.ok()?;
         self.store_health.note_astray(&self.config.name, astray.clone());
         astray
     }
@@ -179,7 +244,7 @@ impl Volume {
     /// Notes how a request to the store ended.
     #[inline]
     pub(crate) fn note_store<T>(&self, kind: StoreRequest, result: &Result<T, Failed>) {
-        self.store_health.note(&self.config.name, kind, result);
+        self.store_health.note(kind, result);
     }
 
     /// Makes a store request, notes how it ended, and survives a store that panics.
@@ -188,7 +253,7 @@ impl Volume {
         kind: StoreRequest,
         answer: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> Result<T, Failed> {
-        let result = ask_store(answer).await;
+        let result = self.store_health.waited(ask_store(answer)).await;
         self.note_store(kind, &result);
         result
     }
@@ -209,20 +274,27 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_kind_fails_until_it_works_or_others_do_for_long() {
-        let health = StoreHealth::default();
-        let failed: Result<(), _> = Err(Failed::new(Failure::Io, "no disk"));
-        health.note("v", StoreRequest::Flush, &failed);
-        health.note("v", StoreRequest::Read, &failed);
-        health.note("v", StoreRequest::Read, &Ok(()));
-        let text = "the store fails requests (flush): no disk";
-        assert_eq!((health.trouble().as_deref(), health.failures()), (Some(text), 2));
-        tokio::time::advance(PAUSE).await;
-        assert!(health.trouble().is_some(), "nothing has succeeded since");
-        health.note("v", StoreRequest::Read, &Ok(()));
-        assert_eq!(health.trouble(), None);
+    async fn requests_run_until_they_end_unless_they_end_at_once() {
+        let health = StoreHealth::new(Duration::from_secs(30));
+        health.waited(async { assert_eq!(health.running.oldest(), None) }).await;
+        let slow = health.waited(tokio::time::sleep(Duration::from_secs(5)));
+        let began = clock::now();
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let _second = health.begin();
+            assert_eq!(health.running.oldest(), Some(began));
+        };
+        tokio::join!(slow, later);
+        assert_eq!(health.running.oldest(), None);
+        // A request that is given up has ended, too.
+        let never = health.waited(std::future::pending::<()>());
+        assert!(tokio::time::timeout(Duration::from_secs(1), never).await.is_err());
+        assert_eq!(health.running.oldest(), None);
         let unsupported: Result<(), _> = Err(Failed::new(Failure::NotSupported, "not fast"));
-        health.note("v", StoreRequest::Zero, &unsupported);
-        assert_eq!((health.trouble(), health.failures()), (None, 2));
+        health.note(StoreRequest::Zero, &unsupported);
+        assert_eq!(health.failures(), 0);
+        let failed: Result<(), _> = Err(Failed::new(Failure::Io, "no disk"));
+        health.note(StoreRequest::Flush, &failed);
+        assert_eq!(health.failures(), 1);
     }
 }

@@ -23,15 +23,17 @@ use undercroft_nbd::{Command, Failure, Request};
 use crate::answer::{Failed, Outcome};
 use crate::clock;
 use crate::job::{Finished, Job};
+use crate::lock::lock;
 use crate::overdue::Late;
 use crate::shard::Shard;
 use crate::volume::requests::Asked;
+use crate::volume::store_health::LOOK;
 use crate::volume::{Volume, Work};
 
 impl Volume {
     /// Registers a request for `bytes` bytes that is answered before it ends.
-    fn late(&self, bytes: u64, changes: Option<Range<u64>>, limit: Duration) -> Late {
-        self.overdue.begin(&self.config.name, bytes, changes, limit)
+    fn late(&self, bytes: u64, changes: Option<Range<u64>>) -> Late {
+        self.overdue.begin(bytes, changes)
     }
 
     /// Answers a request when its task is done, or when the store has taken too long. The request
@@ -73,7 +75,7 @@ impl Volume {
             }
             (time, before) = (limit, now);
         }
-        let _late = self.late(bytes, changes, limit);
+        let _late = self.late(bytes, changes);
         self.answer_one(finished(asked, Err(too_late(limit))));
         let _ = task.await;
     }
@@ -94,7 +96,7 @@ impl Volume {
             // The longest waiting first.
             jobs.sort_by_key(|job| (job.started, job.offset, job.length));
             for job in jobs {
-                let late = || self.late(job.length, None, limit);
+                let late = || self.late(job.length, None);
                 fx.finished.extend(job.give_up(too_late(limit), late));
             }
             work.finish();
@@ -145,13 +147,20 @@ fn too_late(limit: Duration) -> Failed {
     Failed::new(Failure::Io, &text)
 }
 
-/// The background task that answers late requests; ends with the volume. It checks often enough
-/// that no client waits much longer than the limit.
-pub(crate) async fn watch(volume: Weak<Volume>, limit: Duration) {
-    let tick = (limit / 8).clamp(Duration::from_millis(10), Duration::from_secs(1));
+/// The background task that looks at the store, keeps the account of what the cache saves, and
+/// answers late requests; ends with the volume. It checks often enough that no client waits much
+/// longer than the limit.
+pub(crate) async fn watch(volume: Weak<Volume>, limit: Option<Duration>) {
+    let tick = limit.map_or(LOOK, |limit| (limit / 8).clamp(Duration::from_millis(10), LOOK));
     loop {
         tokio::time::sleep(tick).await;
         let Some(volume) = volume.upgrade() else { return };
-        volume.answer_overdue(limit);
+        volume.look_at_store();
+        if lock(&volume.account).is_due(clock::now()) {
+            volume.savings(&volume.stats());
+        }
+        if let Some(limit) = limit {
+            volume.answer_overdue(limit);
+        }
     }
 }

@@ -9,15 +9,21 @@ use serde_json::{Map, Value, json};
 use super::VOLUMES;
 use crate::clock;
 use crate::counters::Stats;
+use crate::events;
+use crate::savings::Savings;
 use crate::serve::exports::ExportEntry;
-use crate::serve::http::{not_served, trouble};
+use crate::serve::http::{all_troubles, not_served, trouble};
 use crate::serve::metrics::About;
+use crate::volume::store_state::StoreState;
 
 /// Most volumes that are named as not healthy.
 const TROUBLES: usize = 20;
 
 /// Most clients that are shown of a volume, and of all: the busiest.
 const CLIENTS: (usize, usize) = (12, 200);
+
+/// Most events that are shown.
+const EVENTS: usize = 60;
 
 /// Most characters of a name or a reason.
 const CHARACTERS: usize = 200;
@@ -26,23 +32,31 @@ const CHARACTERS: usize = 200;
 pub(super) fn of(about: &About) -> Value {
     let (entries, absent) = (about.exports.all(), about.exports.absent());
     let count = entries.len() + absent.len();
-    let mut troubles = Vec::new();
+    let all_troubles = all_troubles(&about.exports);
+    let mut troubles: Vec<_> = all_troubles
+        .iter()
+        .map(|trouble| (cut(&trouble.volume), cut(&trouble.why), trouble.waits))
+        .collect();
+    // What only waits comes last.
+    troubles.sort_by_key(|(.., waits)| *waits);
+    let mut saved = Savings::default();
     let (mut volumes, mut clients, mut caches) = (Map::new(), Vec::new(), Vec::new());
     let mut connections = 0;
     let order = about.exports.order();
     let position = |name: &str| order.iter().position(|other| other == name);
     for entry in &entries {
         let name = &entry.volume().config().name;
-        if let Some(why) = trouble(entry) {
-            troubles.push((cut(name), cut(&why)));
-        }
         let mut all = entry.clients();
         connections += all.len();
         all.truncate(CLIENTS.0);
+        let own = entry.volume().savings(&entry.volume().stats());
+        saved.sum(&own);
         if position(name).is_none_or(|position| position >= VOLUMES) {
             continue;
         }
-        volumes.insert(name.clone(), volume(entry));
+        let mut one = volume(entry);
+        one["saved"] = json!(own);
+        volumes.insert(name.clone(), one);
         for client in all {
             let mut one = json!(client);
             one["volume"] = json!(name);
@@ -58,15 +72,16 @@ pub(super) fn of(about: &About) -> Value {
     }
     for away in &absent {
         let name = &away.config().name;
-        troubles.push((cut(name), cut(&not_served(away))));
         if position(name).is_some_and(|position| position < VOLUMES) {
-            volumes.insert(name.clone(), json!({ "away": true }));
+            let why = cut(&not_served(away));
+            volumes.insert(name.clone(), json!({ "state": StoreState::Away, "trouble": why }));
         }
     }
     clients.sort_by_key(|client| std::cmp::Reverse(client["requests"].as_u64()));
     clients.truncate(CLIENTS.1);
     caches.truncate(CLIENTS.1);
-    let troubled = troubles.len();
+    let waiting = troubles.iter().filter(|(.., waits)| *waits).count();
+    let troubled = troubles.len() - waiting;
     troubles.truncate(TROUBLES);
     let uptime = clock::now().saturating_duration_since(about.began).as_secs();
     let order: Vec<_> = order.iter().take(VOLUMES).collect();
@@ -76,12 +91,15 @@ pub(super) fn of(about: &About) -> Value {
         "refused_connections": about.server.refused(),
         "volume_count": count,
         "troubled": troubled,
+        "waiting": waiting,
         "troubles": troubles,
         "order": order,
         "volumes": volumes,
         "connections": connections,
         "clients": clients,
         "caches": caches,
+        "saved": saved,
+        "events": events::last(EVENTS, None),
     })
 }
 
@@ -95,7 +113,8 @@ fn volume(entry: &ExportEntry) -> Value {
         "write": config.write.to_string(),
         "block_bytes": config.block_bytes,
         "size_bytes": volume.size(),
-        "trouble": trouble(entry).map(|why| cut(&why)),
+        "state": volume.look_at_store().state,
+        "trouble": trouble(entry).map(|trouble| cut(&trouble.why)),
         "reads": stats.reads,
         "read_hits": stats.read_hits,
         "known": known(&stats),

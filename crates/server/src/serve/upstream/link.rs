@@ -1,8 +1,10 @@
 //! The connection to another server's export. If it is lost it is reopened, provided that the
-//! export is still compatible with the one opened first. Not here: the store.
+//! export is still compatible with the one opened first: by the next request, or by a task of its
+//! own while there is none, so that it is known whether the server is there. Not here: the store.
 
 use std::io::{self, ErrorKind};
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use undercroft_hints::MessageAnswer;
@@ -10,10 +12,15 @@ use undercroft_nbd::wire::{READ_ONLY, SEND_FAST_ZERO};
 use undercroft_nbd::{
     Channel, Client, ClientError, ClientOptions, Line, LineId, Uri, connect_again,
 };
-use undercroft_store::{AWAY, Facts, OnLoss};
+use undercroft_store::{AWAY, Absence, Facts, OnLoss};
 
-use super::absence::{Absence, Patience};
 use super::notifier::{Notifier, Opened};
+use super::patience::{Patience, SharedPatience};
+use crate::clock;
+
+/// Time between two looks at an idle connection, and between two attempts to replace a lost one.
+const LOOK: Duration = Duration::from_millis(500);
+const TRY: Duration = Duration::from_secs(1);
 
 /// The state that requests share; they outlive the call that started them.
 pub(super) struct Link {
@@ -22,7 +29,11 @@ pub(super) struct Link {
     /// The identity by which the server recognises its successive connections.
     id: LineId,
     line: Line,
-    absence: Absence,
+    patience: SharedPatience,
+    /// Whether the last attempt to connect failed, and the first of those that failed since there
+    /// was a connection.
+    is_absent: AtomicBool,
+    absence: Mutex<Option<Absence>>,
     facts: RwLock<Facts>,
     /// What is told about the cache in front, if anything.
     notifier: Option<Notifier>,
@@ -70,8 +81,17 @@ impl Link {
             name: name.clone(),
         };
         let line = Line::resumed(name, client);
-        let absence = Absence::new(waits);
-        Ok(Link { uri, options, id, line, absence, facts: RwLock::new(facts), notifier })
+        Ok(Link {
+            uri,
+            options,
+            id,
+            line,
+            patience: SharedPatience::new(waits),
+            is_absent: AtomicBool::new(false),
+            absence: Mutex::default(),
+            facts: RwLock::new(facts),
+            notifier,
+        })
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -89,12 +109,40 @@ impl Link {
     /// # Errors
     /// There is no connection, and none can be made.
     pub(super) async fn channel(&self) -> Result<Channel, ClientError> {
-        self.line.channel(self.connect_again()).await
+        let channel = self.line.channel(self.connect_again()).await;
+        match &channel {
+            Ok(_) if !self.is_absent.load(Ordering::SeqCst) => {}
+            Ok(_) => {
+                let mut absence = self.lock_absence();
+                *absence = None;
+                self.is_absent.store(false, Ordering::SeqCst);
+            }
+            Err(error) => {
+                let mut absence = self.lock_absence();
+                let since = absence.as_ref().map_or_else(clock::now, |absence| absence.since);
+                let (name, mut why) = (self.facts().name, error.to_string());
+                if !why.contains(&name) {
+                    why = format!("{name}: {why}");
+                }
+                *absence = Some(Absence { since, why, is_final: !error.is_away() });
+                self.is_absent.store(true, Ordering::SeqCst);
+            }
+        }
+        channel
+    }
+
+    /// See [`Store::absence`](undercroft_store::Store::absence).
+    pub(super) fn absence(&self) -> Option<Absence> {
+        self.lock_absence().clone()
+    }
+
+    fn lock_absence(&self) -> MutexGuard<'_, Option<Absence>> {
+        self.absence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The patience of a request that begins now.
     pub(super) fn patience(&self) -> Patience<'_> {
-        self.absence.patience()
+        self.patience.of_request()
     }
 
     async fn connect_again(&self) -> Result<Client, ClientError> {
@@ -193,6 +241,19 @@ impl Link {
         attach(self.notifier.as_ref(), &self.facts().name, again.opened);
         self.facts.write().unwrap_or_else(PoisonError::into_inner).size = size;
         Ok(size)
+    }
+}
+
+/// The background task of a link, which ends with it: replaces a lost connection though nothing is
+/// asked.
+pub(super) async fn keep(link: Weak<Link>) {
+    let mut pause = LOOK;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(link) = link.upgrade() else { return };
+        let is_lost = link.is_absent.load(Ordering::SeqCst) || link.line.is_lost();
+        let is_there = !is_lost || link.channel().await.is_ok();
+        pause = if is_there { LOOK } else { TRY };
     }
 }
 

@@ -397,7 +397,10 @@ impl Data {
         let Ok(mut known) = self.known(object).try_lock() else { return Ok(()) };
         let before = match (known.get(&object), found) {
             (None, None) => return Ok(()),
-            (None, Some(found)) => return Ok(self.learn(&mut known, object, found)),
+            (None, Some(found)) => {
+                self.learn(&mut known, object, found);
+                return Ok(());
+            }
             (Some(before), Some(found)) if before.tag == found.tag => return Ok(()),
             (Some(before), _) => before.tag.clone(),
         };

@@ -16,8 +16,8 @@ use undercroft_nbd::ClientError;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
 
-/// Since when the server is away.
-pub(super) struct Absence {
+/// Since when requests find the server away.
+pub(super) struct SharedPatience {
     /// How long requests wait.
     waits: Duration,
     is_away: AtomicBool,
@@ -26,19 +26,19 @@ pub(super) struct Absence {
 
 /// The patience of one request.
 pub(super) struct Patience<'a> {
-    absence: &'a Absence,
+    shared: &'a SharedPatience,
     /// Set at the first failure.
     until: Option<Instant>,
     pause: Duration,
 }
 
-impl Absence {
-    pub(super) fn new(waits: Duration) -> Absence {
-        Absence { waits, is_away: AtomicBool::new(false), since: Mutex::default() }
+impl SharedPatience {
+    pub(super) fn new(waits: Duration) -> SharedPatience {
+        SharedPatience { waits, is_away: AtomicBool::new(false), since: Mutex::default() }
     }
 
-    pub(super) fn patience(&self) -> Patience<'_> {
-        Patience { absence: self, until: None, pause: PAUSE_FIRST }
+    pub(super) fn of_request(&self) -> Patience<'_> {
+        Patience { shared: self, until: None, pause: PAUSE_FIRST }
     }
 
     /// A request has noticed that the server is away. Returns when requests fail.
@@ -64,11 +64,11 @@ impl Patience<'_> {
         result: Result<T, ClientError>,
     ) -> Option<Result<T, ClientError>> {
         if !result.as_ref().is_err_and(ClientError::is_away) {
-            self.absence.end();
+            self.shared.end();
             return Some(result);
         }
-        let until = self.absence.begin();
-        let until = until.min(*self.until.get_or_insert(Instant::now() + self.absence.waits));
+        let until = self.shared.begin();
+        let until = until.min(*self.until.get_or_insert(Instant::now() + self.shared.waits));
         if Instant::now() + self.pause > until {
             return Some(result);
         }
@@ -82,8 +82,8 @@ impl Patience<'_> {
 mod tests {
     use super::*;
 
-    async fn attempts(absence: &Absence) -> usize {
-        let mut patience = absence.patience();
+    async fn attempts(shared: &SharedPatience) -> usize {
+        let mut patience = shared.of_request();
         let lost = || Err::<(), _>(ClientError::Lost("away".to_owned()));
         let mut attempts = 1;
         while patience.accept(lost()).await.is_none() {
@@ -94,15 +94,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_wait_together_and_not_one_after_another() {
-        let (absence, began) = (Absence::new(Duration::from_secs(30)), Instant::now());
-        assert!(attempts(&absence).await > 20);
+        let (shared, began) = (SharedPatience::new(Duration::from_secs(30)), Instant::now());
+        assert!(attempts(&shared).await > 20);
         assert!((29..=30).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
         // The next request has only what the first left: less than its longest pause.
-        assert!(attempts(&absence).await < 10);
+        assert!(attempts(&shared).await < 10);
         assert!(began.elapsed().as_secs() <= 30, "{:?}", began.elapsed());
         // It is back, and goes away once more.
-        assert!(absence.patience().accept(Ok(())).await.is_some());
-        assert!(attempts(&absence).await > 20);
-        assert_eq!(attempts(&Absence::new(Duration::ZERO)).await, 1);
+        assert!(shared.of_request().accept(Ok(())).await.is_some());
+        assert!(attempts(&shared).await > 20);
+        assert_eq!(attempts(&SharedPatience::new(Duration::ZERO)).await, 1);
     }
 }
