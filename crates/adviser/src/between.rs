@@ -94,7 +94,7 @@ mod tests {
         let said = between(&all);
         assert_eq!(
             said,
-            ["Volume b would lose nothing (0.5 +- 1.0 disk reads a second) if half of its memory \
+            ["Volume b would lose nothing (1.0 +- 2.0 disk reads a second) if half of its memory \
               (2MiB) went to a, which would \
               save 150 +- 5 disk reads a second there."]
         );

@@ -35,8 +35,8 @@ const WORTH: f64 = 1.15;
 const LEVELS: usize = 11;
 const LEVEL_FIRST: usize = 3;
 
-/// The same for portions; the smallest have 2^4 blocks. A read that is in between makes larger ones
-/// look better than they are.
+/// A portion of twice the size must raise the rate by so much to be worth it; the smallest have 2^4
+/// blocks. A read that is in between makes larger ones look better than they are.
 const PORTION_WORTH: f64 = 1.35;
 const PORTION_LEAST: usize = 4;
 
