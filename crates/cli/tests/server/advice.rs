@@ -134,6 +134,8 @@ async fn a_loop_that_begins_is_advised_about_within_two_turnovers() {
         let some: Vec<_> = (0..1000).map(|_| skewed()).collect();
         reads(&client, some.iter().copied()).await;
         done.extend(some);
+        // The thread of low priority gets little of a busy machine.
+        tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(done.len() < 200_000, "{:#}", advice(&server));
     }
     let before = advice(&server);
