@@ -76,7 +76,9 @@ async fn an_object_that_somebody_else_replaced_stops_the_volume() {
     let why = "data/0000000000000000 was replaced, or deleted, by another program";
     server.wait_for_log(why);
     let trouble = server.stats("v")["store_trouble"].as_str().unwrap().to_owned();
-    assert!(trouble.starts_with("the store makes no changes: ") && trouble.contains(why));
+    assert!(
+        trouble.starts_with("its store is failing: it makes no changes: ") && trouble.contains(why)
+    );
     assert_eq!(server.count("v", "store_up"), 0);
     drop(client);
     server.stop();

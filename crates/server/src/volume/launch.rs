@@ -158,16 +158,8 @@ impl Volume {
             let mut task = Box::pin(async move {
                 let store = Arc::clone(&flight.volume.store);
                 ride(flight.volume.config.listener.as_ref(), &riders);
-                let (result, waited) = {
-                    let asked = carry_out(&*store, run, &flight.volume);
-                    let mut answer = std::pin::pin!(flight.volume.store_health.waited(asked));
-                    let once =
-                        |context: &mut Context<'_>| Poll::Ready(answer.as_mut().poll(context));
-                    match std::future::poll_fn(once).await {
-                        Poll::Ready(result) => (result, false),
-                        Poll::Pending => (answer.await, true),
-                    }
-                };
+                let asked = carry_out(&*store, run, &flight.volume);
+                let (result, waited) = flight.volume.store_health.waited(asked).await;
                 let result = flight.noted(result, waited);
                 flight.confirm_and_end(result).await;
             });

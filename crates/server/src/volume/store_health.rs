@@ -27,7 +27,7 @@ use crate::volume::store_state::{Ended, KINDS, Seen, StoreRequest, StoreState, S
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Longest wait for an answer about the store's name.
-const NAME_LOOK: Duration = Duration::from_secs(5);
+const NAME: Duration = Duration::from_secs(5);
 
 /// Time between two looks.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
@@ -35,10 +35,10 @@ pub(crate) const LOOK: Duration = Duration::from_millis(500);
 /// What is known of a store.
 #[derive(Debug)]
 pub(crate) struct StoreHealth {
-    /// What is wrong with the store's name.
-    astray: Mutex<Option<String>>,
     well: [AtomicU64; KINDS],
     failed: [AtomicU64; KINDS],
+    /// What is wrong with the store's name.
+    astray: Mutex<Option<String>>,
     /// The last error.
     error: Mutex<Option<Arc<str>>>,
     running: Arc<Running>,
@@ -90,7 +90,7 @@ pub(crate) struct Condition {
     pub(crate) waiting_s: u64,
     /// Seconds since the oldest request began that the store has not answered; 0 without one.
     pub(crate) oldest_s: u64,
-    /// What is wrong, in words; `None` if the store is up, and what is open has its name.
+    /// The state in words; `None` if the store is up.
     pub(crate) sentence: Option<String>,
 }
 
@@ -101,8 +101,8 @@ impl StoreHealth {
         Self {
             well: Default::default(),
             failed: Default::default(),
-            astray: Mutex::default(),
             error: Mutex::default(),
+            astray: Mutex::default(),
             running: Arc::default(),
             watch: Mutex::new(Watch { state, logged: None, told: 0 }),
         }
@@ -134,22 +134,22 @@ impl StoreHealth {
     }
 
     /// Makes a request, which counts as one that waits from the moment when it is not answered at
-    /// once.
-    pub(crate) async fn waited<T>(&self, request: impl Future<Output = T>) -> T {
+    /// once. Returns its answer, and whether it waited.
+    pub(crate) async fn waited<T>(&self, request: impl Future<Output = T>) -> (T, bool) {
         let (mut request, mut runs) = (pin!(request), None);
-        poll_fn(|context| {
+        let answer = poll_fn(|context| {
             let polled = request.as_mut().poll(context);
             if matches!(polled, Poll::Pending) && runs.is_none() {
                 runs = Some(self.begin());
             }
             polled
-        })
-        .await
+        });
+        (answer.await, runs.is_some())
     }
 
     /// Notes what is wrong with the store's name, and logs a change of that.
     fn note_astray(&self, volume: &str, astray: Option<String>) {
-        let mut known = lock(&self.astray);
+        let mut known = self.astray.lock().unwrap_or_else(PoisonError::into_inner);
         match &astray {
             _ if *known == astray => return,
             Some(what) => tracing::error!(
@@ -184,8 +184,9 @@ impl Volume {
             one.failed = health.failed[kind].load(Ordering::Relaxed);
         }
         let (absence, oldest) = (self.store.absence(), health.running.oldest());
-        let (late, stopped) = (self.overdue.open(), self.store.stopped());
-        let seen = Seen { absence, oldest, ended, late, stopped };
+        let stopped = || Some(format!("it makes no changes: {}", self.store.stopped()?));
+        let (late, wrong) = (self.overdue.open(), lock(&health.astray).clone().or_else(stopped));
+        let seen = Seen { absence, oldest, ended, late, wrong };
         let now = clock::now();
         let (was_since, changed) = (watch.state.since(), watch.state.look(now, seen));
         let error = lock(&health.error).clone();
@@ -229,14 +230,13 @@ impl Volume {
         let waits = matches!(state, StoreState::Waiting | StoreState::Down);
         let waiting_s = if waits { age(watch.state.since()) } else { 0 };
         let oldest_s = self.store_health.running.oldest().map_or(0, age);
-        let sentence = sentence.or_else(|| lock(&self.store_health.astray).clone());
         Condition { state, waiting_s, oldest_s, sentence }
     }
 
     /// Looks whether the store's name still leads to what is open, and returns what is wrong with
-    /// it. Waits at most [`NAME_LOOK`] for the store.
+    /// it. Waits at most [`NAME`] for the store.
     pub(crate) async fn look_at_name(&self) -> Option<String> {
-        let astray = timeout(NAME_LOOK, self.store.astray()).await.ok()?;
+        let astray = timeout(NAME, self.store.astray()).await.ok()?;
         self.store_health.note_astray(&self.config.name, astray.clone());
         astray
     }
@@ -253,7 +253,7 @@ impl Volume {
         kind: StoreRequest,
         answer: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> Result<T, Failed> {
-        let result = self.store_health.waited(ask_store(answer)).await;
+        let result = self.store_health.waited(ask_store(answer)).await.0;
         self.note_store(kind, &result);
         result
     }

@@ -6,7 +6,7 @@
 //! * `waiting`: requests wait, because the place cannot be reached, or because nothing is answered
 //!   for longer than the store has lately taken. A reconnect or an answer ends it.
 //! * `failing`: of one kind of request at least 1 % failed in the last minute, or some were not
-//!   answered in time while others are, or the store makes no changes any more. It ends after a
+//!   answered in time while others are, or something else is wrong with the store. It ends after a
 //!   minute without a failure.
 //! * `down`: waiting for longer than requests wait for a lost store, or the place has become
 //!   unusable.
@@ -99,8 +99,8 @@ pub(crate) struct Seen {
     /// Requests that were answered with EIO because the store did not answer in time, and that it
     /// has not answered since.
     pub(crate) late: u64,
-    /// Why the store makes no changes any more.
-    pub(crate) stopped: Option<String>,
+    /// What else is wrong: the store makes no changes any more, or its name leads elsewhere.
+    pub(crate) wrong: Option<String>,
 }
 
 /// What is known of a store from the times it was looked at.
@@ -203,7 +203,7 @@ impl StoreWatch {
                 return waits(since, false);
             }
         }
-        let is_failing = self.is_failing || self.last.late > 0 || self.last.stopped.is_some();
+        let is_failing = self.is_failing || self.last.late > 0 || self.last.wrong.is_some();
         (if is_failing { StoreState::Failing } else { StoreState::Up }, None)
     }
 
@@ -305,8 +305,8 @@ impl StoreWatch {
         let late = self.last.late;
         let requests = if late == 1 { "request was" } else { "requests were" };
         let late = (late > 0).then(|| format!("{late} {requests} not answered in time"));
-        let stopped = self.last.stopped.as_ref().map(|why| format!("it makes no changes: {why}"));
-        let mut parts: Vec<_> = stopped.into_iter().chain(kinds).chain(late).collect();
+        let wrong = self.last.wrong.clone();
+        let mut parts: Vec<_> = wrong.into_iter().chain(kinds).chain(late).collect();
         if parts.is_empty() {
             parts.push("requests failed, none in the last minute".to_owned());
         }
@@ -528,7 +528,7 @@ mod tests {
         made.end(Read, 10, 0);
         made.step();
         assert_eq!(made.watch.state(), Up);
-        made.seen.stopped = Some("another server writes".to_owned());
+        made.seen.wrong = Some("it makes no changes: another server writes".to_owned());
         made.step();
         let text = "its store is failing: it makes no changes: another server writes: no disk";
         assert_eq!(made.said(), text);
