@@ -95,9 +95,9 @@
     return { text: "The cache served " + percent(sums.read_hits / sums.reads) + " of the blocks read in the last minute, at " + short.flow(sums.rate("read_bytes")) + "." + more };
   }
 
-  // What was saved, since the start and today. Older servers do not tell.
+  // What was saved, since the start and today; nothing is not said. Older servers do not tell.
   function saved(of) {
-    if (!of || !of.since_start) return null;
+    if (!of || !of.since_start || !Object.values(of.since_start).some(number => number !== 0)) return null;
     const whole = number => Math.round(number).toLocaleString("en-US"), seconds = s => s < 100 ? s.toFixed(1) + " s" : duration(Math.round(s));
     const said = (all, prefix) => whole(all[prefix + "disk_reads"]) + " disk reads and " + seconds(all[prefix + "waiting_s"]) + " of waiting";
     const hints = of.since_start.hinted_disk_reads ? "; by hints " + said(of.since_start, "hinted_") : "";

@@ -22,7 +22,9 @@ fn reload(place: &Place, server: &Server, configuration: &str, part: &str) {
     place.write("undercroft.toml", configuration);
     server.signal(Signal::HUP);
     let deadline = Instant::now() + PATIENCE;
-    while !server.log()[before..].contains(part) {
+    // Its end, by which connections that lost a right are closed, has a line of its own.
+    let is_over = |log: &str| log.contains(part) && log.contains("reloaded");
+    while !is_over(&server.log()[before..]) {
         assert!(Instant::now() < deadline, "no '{part}' in {}", &server.log()[before..]);
         std::thread::sleep(Duration::from_millis(5));
     }

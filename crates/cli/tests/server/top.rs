@@ -15,7 +15,9 @@ impl Terminal {
             println!("skipped: tmux is not installed");
             return None;
         }
-        let terminal = Terminal(place.path("tmux").display().to_string());
+        // A socket of its own: one whose server is just ending would be taken for this one's.
+        let socket = place.path(&format!("tmux-{}x{}", size.0, size.1));
+        let terminal = Terminal(socket.display().to_string());
         let (width, height) = (size.0.to_string(), size.1.to_string());
         terminal.tmux(&[
             "-f",

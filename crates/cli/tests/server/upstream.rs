@@ -347,7 +347,7 @@ async fn a_smaller_export_does_not_stand_for_the_first() {
     lower.kill();
     let lower = below.serve("--volume v=mem:,size=1MiB");
     assert!(is_io(&read(&client, 8192, 4096).await));
-    assert!(upper.log().contains("has shrunk from 2097152 to 1048576 bytes"), "{}", upper.log());
+    upper.wait_for_log("has shrunk from 2097152 to 1048576 bytes");
     lower.kill();
     let _lower = below.serve("--volume v=mem:,size=2MiB");
     read(&client, 8192, 4096).await.unwrap();
