@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 
-from common import Server, spread
+from common import Server, exactly, spread
 
 BLOCK, MIB = 4096, 1 << 20
 SIZE = 1 << 30
@@ -41,18 +41,9 @@ class Connection:
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(path)
-        self.exactly(18)
+        exactly(self.socket, 18)
         self.socket.sendall(struct.pack(">IQII", 3, 0x49484156454F5054, 1, 1) + b"d")
-        self.exactly(10)
-
-    def exactly(self, count):
-        data = b""
-        while len(data) < count:
-            more = self.socket.recv(count - len(data))
-            if not more:
-                raise EOFError
-            data += more
-        return data
+        exactly(self.socket, 10)
 
     def ask(self, command, block, handle, data=b""):
         length = 0 if command == FLUSH else BLOCK
@@ -60,10 +51,10 @@ class Connection:
         self.socket.sendall(header + data)
 
     def answer(self, is_read):
-        _, error, handle = struct.unpack(">IIQ", self.exactly(16))
+        _, error, handle = struct.unpack(">IIQ", exactly(self.socket, 16))
         assert error == 0, f"error {error}"
         if is_read:
-            self.exactly(BLOCK)
+            exactly(self.socket, BLOCK)
         return handle
 
 

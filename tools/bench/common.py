@@ -64,6 +64,17 @@ def traces():
     return pathlib.Path(os.environ.get("UNDERCROFT_TRACES", "../shared/traces"))
 
 
+def exactly(connection, count):
+    """So many bytes from a socket; EOFError if it ends before."""
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
 def stop(process):
     """Ends a process, and waits for it."""
     process.terminate()

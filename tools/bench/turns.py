@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 
-from common import Case, Server, compare, spread
+from common import Case, Server, compare, exactly, spread
 
 CONNECTIONS = 8
 DEPTH = 16
@@ -50,21 +50,12 @@ class Flood:
         self.socket.sendall(struct.pack(">QII", 0x49484156454F5054, number, len(data)) + data)
 
     def reply(self):
-        _, _, kind, length = struct.unpack(">QIII", self.exactly(20))
-        self.exactly(length)
+        _, _, kind, length = struct.unpack(">QIII", exactly(self.socket, 20))
+        exactly(self.socket, length)
         return kind
 
-    def exactly(self, count):
-        data = b""
-        while len(data) < count:
-            more = self.socket.recv(count - len(data))
-            if not more:
-                raise EOFError
-            data += more
-        return data
-
     def negotiate(self, export, status):
-        self.exactly(18)
+        exactly(self.socket, 18)
         self.socket.sendall(struct.pack(">I", 3))
         name = export.encode()
         if status:

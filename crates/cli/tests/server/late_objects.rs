@@ -9,7 +9,7 @@ mod service;
 use bytes::Bytes;
 use undercroft_nbd::{Client, ClientError, Failure};
 
-use self::service::{Fault, Service, Told};
+use self::service::{Fault, Service, Told, settings};
 use super::support::{Place, Server, read, write};
 
 const BLOCK: usize = 4096;
@@ -23,15 +23,10 @@ fn serve(place: &Place, service: &Service) -> Server {
         note["holder"] = serde_json::Value::Null;
         service.put(LEASE, note.to_string());
     }
-    let endpoint = format!("AWS_ENDPOINT=http://{}", service.address());
-    let outer = [
-        "env",
-        &endpoint,
-        "AWS_ALLOW_HTTP=true",
-        "AWS_REGION=us-east-1",
-        "AWS_ACCESS_KEY_ID=test",
-        "AWS_SECRET_ACCESS_KEY=test",
-    ];
+    let settings = settings(&service.address().to_string());
+    let settings = settings.map(|(name, value)| format!("{name}={value}"));
+    let outer: Vec<&str> =
+        std::iter::once("env").chain(settings.iter().map(String::as_str)).collect();
     place.serve_within(&outer, "--volume v=s3(object=64KiB)://bucket/v,size=1MiB")
 }
 

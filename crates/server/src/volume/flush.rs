@@ -43,11 +43,11 @@ impl Volume {
     /// Tells the store to make durable what it has.
     pub(crate) async fn ask_to_flush(self: &Arc<Self>) -> Result<(), Failed> {
         let (store, bounds) = (Arc::clone(&self.store), self.unflushed_so_far());
-        let covered = self.pace.as_ref().map(|pace| (pace, pace.begin_sync()));
+        let syncing = self.pace.as_ref().map(Pace::begin_sync);
         let asked = async move { store.flush().await };
         let flushed = self.ask_store(StoreRequest::Flush, asked).await;
-        if let Some((pace, covered)) = covered {
-            pace.end_sync(covered, flushed.is_ok());
+        if let Some(syncing) = syncing {
+            syncing.ended(flushed.is_ok());
             self.write_out_next();
         }
         if flushed.is_ok() {

@@ -348,27 +348,42 @@ impl Pace {
         must
     }
 
-    /// A flush of the store begins. Returns the number of blocks that it covers.
-    pub(crate) fn begin_sync(&self) -> usize {
+    /// A flush of the store begins.
+    pub(crate) fn begin_sync(self: &Arc<Self>) -> Syncing {
         let mut state = self.state();
         state.is_syncing = true;
-        state.unsynced
+        Syncing { pace: Arc::clone(self), covered: state.unsynced }
     }
+}
 
-    /// A flush of the store ended.
-    pub(crate) fn end_sync(&self, covered: usize, is_done: bool) {
-        let now = clock::now();
-        let mut state = self.state();
-        state.is_syncing = false;
+/// A flush of the store. It runs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Syncing {
+    pace: Arc<Pace>,
+    /// Blocks that were written before it.
+    covered: usize,
+}
+
+impl Syncing {
+    /// It ended, well or not.
+    pub(crate) fn ended(self, is_done: bool) {
+        let (now, covered, pace) = (clock::now(), self.covered, &self.pace);
+        let mut state = pace.state();
         let (since, all) = (state.unsynced_since, state.unsynced);
         state.unsynced = all - covered.min(all);
         state.unsynced_since = now;
         // More than a portion was written without readers.
         let (Aim::Capacity(portion) | Aim::Measure(portion)) = state.capacity.aim(0, now);
-        if is_done && self.is_many && covered <= portion && state.reading(now) > 0 {
+        if is_done && pace.is_many && covered <= portion && state.reading(now) > 0 {
             let time = now.saturating_duration_since(since);
             state.capacity.note(covered, covered, time, now);
         }
+    }
+}
+
+impl Drop for Syncing {
+    fn drop(&mut self) {
+        self.pace.state().is_syncing = false;
     }
 }
 
@@ -405,6 +420,17 @@ mod tests {
 
     fn situation(writing: usize, reading: usize, is_pressing: bool, aim: Aim) -> usize {
         may_start(Situation { writing, reading, is_pressing, aim })
+    }
+
+    #[test]
+    fn a_flush_that_is_given_up_holds_nothing_back() {
+        let pace = Arc::new(Pace::new(true));
+        let syncing = pace.begin_sync();
+        assert!(pace.state().is_syncing);
+        drop(syncing);
+        assert!(!pace.state().is_syncing);
+        pace.begin_sync().ended(false);
+        assert!(!pace.state().is_syncing);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 use undercroft_store::{OpenOptions, Store, StoreSpec, Zeroing};
 
-use crate::service::{Fault, Service, Told};
+use crate::service::{Fault, Service, Told, settings};
 use crate::suite::{Random, conforms, read, seed, write};
 
 const OBJECT: usize = 4096;
@@ -41,11 +41,7 @@ fn with_service<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Service) -
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("late::{name}"), "--nocapture"])
         .env("UNDERCROFT_TEST_SERVICE", &address)
-        .env("AWS_ENDPOINT", format!("http://{address}"))
-        .env("AWS_ALLOW_HTTP", "true")
-        .env("AWS_REGION", "us-east-1")
-        .env("AWS_ACCESS_KEY_ID", "test")
-        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .envs(settings(&address))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use undercroft_store::{OpenOptions, Store, StoreSpec, Zeroing};
 
+use crate::service::settings;
 use crate::suite::{conforms, read, refuses_changes, write};
 
 fn folder() -> TempDir {
@@ -236,11 +237,7 @@ fn conforms_over_the_s3_protocol() {
     };
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "object::second_process_speaks_s3", "--ignored", "--nocapture"])
-        .env("AWS_ENDPOINT", format!("http://{}", server.1))
-        .env("AWS_ALLOW_HTTP", "true")
-        .env("AWS_REGION", "us-east-1")
-        .env("AWS_ACCESS_KEY_ID", "test")
-        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .envs(settings(&server.1))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

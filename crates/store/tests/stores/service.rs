@@ -36,6 +36,17 @@ pub(crate) enum Told {
     Status(u16),
 }
 
+/// The environment in which a program finds a service at an address, and its keys.
+pub(crate) fn settings(address: &str) -> [(&'static str, String); 5] {
+    [
+        ("AWS_ENDPOINT", format!("http://{address}")),
+        ("AWS_ALLOW_HTTP", "true".to_owned()),
+        ("AWS_REGION", "us-east-1".to_owned()),
+        ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+    ]
+}
+
 /// The running service.
 #[derive(Clone)]
 pub(crate) struct Service(Arc<Shared>);

@@ -149,9 +149,11 @@ impl<'a> Sample<'a> {
 /// How well the beginning of a trace fits a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
+    /// Half of its first lines or more are no lines of the format.
     No,
-    /// So many of its first lines do, and fewer do not.
+    /// Most of its first lines are lines of the format; how many.
     Mostly(usize),
+    /// All of its first lines are lines of the format.
     Whole,
 }
 
