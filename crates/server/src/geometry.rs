@@ -1,10 +1,22 @@
-//! The properties of a volume that all its parts use: block size, size, write rules.
+//! The properties of a volume that all its parts use: block size, size, write rules; and blocks of
+//! zeroes.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use undercroft_cache::WriteMode;
 use undercroft_random::fibonacci;
+
+/// Largest block size in bytes.
+pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
+
+static ZEROES: [u8; BLOCK_BYTES_MAX] = [0; BLOCK_BYTES_MAX];
+
+/// Up to one block of zero bytes, without allocation.
+pub(crate) fn zeroes(length: usize) -> Bytes {
+    Bytes::from_static(&ZEROES[..length])
+}
 
 /// Binary logarithm of the number of neighbouring blocks in one shard, so that runs of blocks stay
 /// together.

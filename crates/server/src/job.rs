@@ -10,8 +10,8 @@ use undercroft_nbd::{CommandKind, Piece, Pieces, Reply};
 use crate::answer::{Answer, Failed, Outcome};
 use crate::counters::Source;
 use crate::geometry::Geometry;
+use crate::geometry::zeroes;
 use crate::overdue::Late;
-use crate::shard::content::zeroes;
 
 /// A request that could not be answered at once.
 pub(crate) struct Job {

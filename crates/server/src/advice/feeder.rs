@@ -305,7 +305,9 @@ impl Volume {
         let known = match before {
             Some(known) if known.figures.epochs == figures.epochs => Known { figures, ..known },
             _ => {
-                let (measured, read_hit_ratio) = moments.measure(self, &figures);
+                let (stats, block_bytes) = (self.stats(), self.config().block_bytes);
+                let (measured, read_hit_ratio) =
+                    moments.measure(&stats, self.latencies(), block_bytes, &figures);
                 Known { figures, measured, read_hit_ratio }
             }
         };

@@ -9,7 +9,6 @@ use undercroft_nbd::CommandKind;
 
 use crate::clock;
 use crate::counters::{Latencies, Source, Stats};
-use crate::volume::Volume;
 
 /// Moments that are kept: more than an adviser keeps epochs.
 const KEPT: usize = 16;
@@ -50,8 +49,13 @@ impl Moments {
 
     /// Notes what a volume has counted, if an epoch has ended since, and says what it counted in
     /// the epochs that the figures are of; the second number is its read hit ratio.
-    pub(super) fn measure(&mut self, volume: &Volume, figures: &Figures) -> (Measured, f64) {
-        let stats = volume.stats();
+    pub(super) fn measure(
+        &mut self,
+        stats: &Stats,
+        latencies: &Latencies,
+        block_bytes: u32,
+        figures: &Figures,
+    ) -> (Measured, f64) {
         let (at, epochs) = (clock::now(), figures.epochs);
         let now = Moment { epochs, at, reads: stats.reads, read_hits: stats.read_hits };
         let begin = epochs.saturating_sub(figures.kept as u64);
@@ -67,9 +71,9 @@ impl Moments {
         let hits = now.read_hits.saturating_sub(since.read_hits) as f64;
         let seconds = now.at.saturating_duration_since(since.at).as_secs_f64();
         let measured = Measured {
-            block_bytes: volume.config().block_bytes,
+            block_bytes,
             reads_per_s: if seconds > 0.0 { reads / seconds } else { 0.0 },
-            miss_costs_s: miss_costs_s(volume.latencies()),
+            miss_costs_s: miss_costs_s(latencies),
         };
         (measured, if reads > 0.0 { hits / reads } else { 0.0 })
     }

@@ -30,8 +30,10 @@ impl Volume {
             Stage::Away(of, Some(known)) | Stage::Here(of, _, known) if *of == now => known,
             _ => return None,
         };
-        let curve = Curve::of(&known.figures, self.config().block_bytes)?;
-        let (upto_now, _) = moments.measure(self, &known.figures);
+        let block_bytes = self.config().block_bytes;
+        let curve = Curve::of(&known.figures, block_bytes)?;
+        let (upto_now, _) =
+            moments.measure(&self.stats(), self.latencies(), block_bytes, &known.figures);
         let (one, other) = (known.measured.reads_per_s, upto_now.reads_per_s);
         let reads_per_s = [one.min(other), one.max(other)];
         Some(Ready { curve, reads_per_s, miss_costs_s: upto_now.miss_costs_s })

@@ -176,6 +176,11 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
+    /// Bytes that the caches of all volumes have together.
+    pub(crate) fn assigned(&self) -> u64 {
+        self.volumes.iter().map(VolumeConfig::cache_bytes).sum()
+    }
+
     /// Names of the options that differ from `next` and cannot change while the server runs.
     /// Options that belong together share one name.
     pub fn fixed_changes(&self, next: &ServerConfig) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Encryption of connections, and the files with the keys.
 
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use undercroft_nbd::{ClientTlsFiles, TlsFiles};
@@ -53,6 +54,21 @@ pub struct TlsConfig {
 }
 
 impl TlsConfig {
+    /// Logs which certificates of the server are not valid now.
+    pub(crate) fn warn_of_dates(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_secs() as i64);
+        let found = self.files().and_then(|files| files.untimely(now).ok());
+        for line in found.into_iter().flatten() {
+            tracing::warn!("tls: {line}");
+        }
+    }
+
+    /// When the certificates of the server expire, in seconds since 1970; 0 if it has none.
+    pub(crate) fn expiry(&self) -> i64 {
+        self.files().and_then(|files| files.expire().ok()).unwrap_or(0)
+    }
+
     /// Chooses the mode if none is set.
     ///
     /// # Errors

@@ -13,9 +13,9 @@ use undercroft_store::StoreSpec;
 
 use super::keys::{Changes, Key, keys};
 use super::{CacheShare, ClientRule, Reporting, VolumeError, VolumePlacement, forms};
+use crate::geometry::BLOCK_BYTES_MAX;
+use crate::listener::Listener;
 use crate::lower::Lower;
-use crate::shard::content::BLOCK_BYTES_MAX;
-use crate::shard::tell::Listener;
 use crate::volume::recorder::Recording;
 
 /// When a write is answered, and whether it is cached.

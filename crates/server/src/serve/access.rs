@@ -4,6 +4,9 @@ use undercroft_nbd::{Peer, Refusal};
 
 use crate::config::{ClientRule, VolumeConfig};
 
+/// What a client is told that lost its right.
+pub(super) const REVOKED: &str = "who may use the volume has changed, or it goes away";
+
 /// Why a client is refused whose certificate new client roots do not confirm.
 pub(super) const UNTRUSTED: &str =
     "the server's client roots have changed, and do not confirm the client's certificate";

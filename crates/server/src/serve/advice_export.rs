@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use undercroft_nbd::{Client, ClientOptions, Command, Failure, Refusal, Request, Session, Uri};
 
-use super::exports::REVOKED;
+use super::access::REVOKED;
 use super::text_export::{self, TextExport};
 
 /// Prefix of the export's name; the volume's name follows.

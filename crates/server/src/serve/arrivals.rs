@@ -18,8 +18,10 @@ use tokio::time::{sleep, timeout};
 use undercroft_nbd::ClientOptions;
 
 use super::absent::Absent;
+use super::error::ServeError;
 use super::exports::ExportTable;
-use super::run::{ServeError, StateFolder, open_volume};
+use super::run::open_volume;
+use super::state_folder::StateFolder;
 use super::surroundings::Surroundings;
 use super::unwritten;
 use crate::config::VolumeConfig;

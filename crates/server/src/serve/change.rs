@@ -154,7 +154,7 @@ impl Running {
         let (policy, placement) = (after.policy.to_string(), after.placement.to_string());
         tracing::info!(volume = name, %cache, policy, placement, "its cache has changed");
         self.replace_config(after);
-        self.config.cache_bytes = self.config.cache_bytes.max(self.assigned());
+        self.config.cache_bytes = self.config.cache_bytes.max(self.config.assigned());
         Ok(goes_on)
     }
 

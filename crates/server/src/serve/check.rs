@@ -7,10 +7,9 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 
-use super::ServeError;
+use super::error::ServeError;
 use super::http::token;
 use super::memory_limit;
-use super::run::look_at_certificates;
 use crate::config::{ServerConfig, VolumeConfig};
 
 /// What is known of a volume without opening its store.
@@ -74,7 +73,7 @@ fn files(config: &ServerConfig) -> Result<(), ServeError> {
     let work = |error: &dyn std::fmt::Display| ServeError::Work(format!("tls: {error}"));
     if let Some(files) = config.tls.files() {
         files.load().map_err(|error| work(&error))?;
-        look_at_certificates(&config.tls);
+        config.tls.warn_of_dates();
     }
     if let Some(files) = config.tls.upstream_files() {
         files.load().map_err(|error| work(&error))?;

@@ -16,7 +16,7 @@ use undercroft_nbd::{
 };
 
 use super::absent::Absent;
-use super::access::{admits, is_listed};
+use super::access::{REVOKED, admits, is_listed};
 use super::rate_limit::{Limiter, RateLimitedSession};
 use super::set::Door;
 use super::{advice_export, control_export, hint_session, level_answers, metrics, set};
@@ -513,9 +513,6 @@ impl OpenedExport {
         Ok(Box::new(level_answers::SettledSession::new(volume, session)))
     }
 }
-
-/// What a client is told that lost its right.
-pub(super) const REVOKED: &str = "who may use the volume has changed, or it goes away";
 
 /// Refuses a request of a connection that lost its right.
 pub(super) fn refuse(request: Request) {

@@ -17,8 +17,7 @@ use undercroft_hints::{
     Abilities, ClientId, Grant, Hint, MESSAGE_BYTES_MAX, NAMESPACE, Query, parse_evictions,
 };
 use undercroft_nbd::{
-    Answer, Client, ClientOptions, Command, Context, Extent, Failure, Refusal, Reply, Request,
-    Session, Uri,
+    Answer, Client, ClientOptions, Command, Context, Failure, Refusal, Reply, Request, Session, Uri,
 };
 
 use super::level_answers::{self, LevelAnswers};
@@ -359,18 +358,6 @@ impl HintSession {
             }
         });
     }
-}
-
-/// Joins blocks of equal status into extents. `status` of each block: bit 0 resident, bit 1 dirty.
-pub(crate) fn runs(blocks: impl Iterator<Item = (u64, u32)>) -> Vec<Extent> {
-    let mut extents = Vec::<Extent>::new();
-    for (length, status) in blocks {
-        match extents.last_mut() {
-            Some(last) if last.status == status => last.length += length,
-            _ => extents.push(Extent { length, status }),
-        }
-    }
-    extents
 }
 
 /// Reads the status of a volume's server over NBD: the JSON of `/stats`.

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use tokio::net::TcpListener;
 use undercroft_nbd::{Listener, UnixSocket};
 
-use super::ServeError;
+use super::error::ServeError;
 use super::http::bounds::Socket;
 use crate::config::{Address, TlsConfig, TlsMode};
 

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::ServeError;
+use super::error::ServeError;
 use crate::advice::feeder::AdviceBytes;
 use crate::config::VolumeConfig;
 

@@ -28,8 +28,9 @@ use undercroft_nbd::Peer;
 
 use self::plan::{Plan, Refusal};
 use super::arrivals::{Arrival, First, Opener};
+use super::error::ServeError;
 use super::exports::ExportEntry;
-use super::run::{GRACE, Running, ServeError, close, expiry, look_at_certificates, opener};
+use super::run::{GRACE, Running, close, opener};
 use super::set::OWNER;
 use crate::clock;
 use crate::config::{ServerConfig, VolumeConfig};
@@ -119,8 +120,8 @@ impl Running {
         match files.load() {
             Ok(config) => {
                 keys.replace(config);
-                look_at_certificates(&self.config.tls);
-                self.expiry.store(expiry(&self.config.tls), Ordering::Relaxed);
+                self.config.tls.warn_of_dates();
+                self.expiry.store(self.config.tls.expiry(), Ordering::Relaxed);
                 tracing::info!("certificates reloaded");
             }
             Err(error) => {
@@ -189,7 +190,7 @@ impl Running {
         self.arrivals.clear();
         self.close_leaving().await;
         self.warn_of_restarts(&next);
-        match self.plan(&next).await {
+        match Plan::of(self, &next).await {
             Ok(plan) => self.apply(&next, plan).await,
             Err(refusals) => {
                 for Refusal { volume, why } in refusals {
@@ -236,7 +237,7 @@ impl Running {
     /// their sizes back.
     async fn apply(&mut self, next: &ServerConfig, mut plan: Plan) {
         self.remove_volumes(&plan.removed).await;
-        let made = match self.make_room(next, &mut plan).await {
+        let made = match plan.make_room(self, next).await {
             Ok(()) => self.change_caches(std::mem::take(&mut plan.caches)).await,
             Err(refusal) => Err(refusal),
         };
@@ -402,7 +403,7 @@ impl Running {
             }
         }
         plan.give_up().await;
-        let assigned = self.assigned();
+        let assigned = self.config.assigned();
         if next.cache_bytes >= assigned {
             self.config.cache_bytes = next.cache_bytes;
         } else {
@@ -432,11 +433,6 @@ impl Running {
             None => return,
         }
         self.config.volumes.push(config);
-    }
-
-    /// Bytes of cache assigned to volumes.
-    pub(super) fn assigned(&self) -> u64 {
-        self.config.volumes.iter().map(VolumeConfig::cache_bytes).sum()
     }
 
     /// Ends the connections of some peers to a volume and to its control export, after the entry

@@ -7,17 +7,15 @@
 //! configured for that.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use undercroft_frames::Memory;
 use undercroft_nbd::{ClientOptions, Server, ServerOptions, Tls, TlsKeys};
@@ -26,45 +24,30 @@ use undercroft_text::Bytes;
 
 use super::arrivals::{Arrival, First, Opener};
 use super::check::lacks_a_side;
+use super::error::{ServeError, work};
 use super::exports::{ExportEntry, ExportTable};
 use super::http::Rights;
 use super::lending::Lending;
 use super::listeners::{listen, listen_http};
 use super::metrics::About;
 use super::reload::Problems;
+use super::state_folder::{StateFolder, save_now_and_then};
 use super::surroundings::Surroundings;
 use super::upstream::Notifier;
 use super::{http, memory_limit, unwritten, upstream};
 use crate::advice::feeder::feed;
 use crate::answer::Failed;
 use crate::clock;
-use crate::config::{Address, ServerConfig, TlsConfig, TlsMode, VolumeConfig, Write};
-use crate::replace::replace;
+use crate::config::{Address, ServerConfig, TlsConfig, TlsMode, VolumeConfig};
 use crate::volume::Volume;
 use crate::volume::change::prepare;
 use crate::volume::close::Unwritten;
-use crate::volume::state::{SavedContent, StateError};
 
 /// How long connections may take to end when the server stops.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
 /// Time between two looks whether stores still have their names.
 const LOOK_AT_NAMES: Duration = Duration::from_secs(2);
-
-/// Why a server could not start or stop properly.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The configuration is invalid.
-    #[error("{0}")]
-    Plan(String),
-    /// Something could not be opened, bound, or written.
-    #[error("{0}")]
-    Work(String),
-    /// A store cannot be reached now; opening its volume may succeed later.
-    #[error("{0}")]
-    Away(String),
-}
 
 /// A running server.
 pub struct Running {
@@ -132,8 +115,8 @@ impl Running {
         }
         let began = clock::now();
         let (tls, keys) = tls(&config.tls)?;
-        look_at_certificates(&config.tls);
-        let expiry = Arc::new(AtomicI64::new(expiry(&config.tls)));
+        config.tls.warn_of_dates();
+        let expiry = Arc::new(AtomicI64::new(config.tls.expiry()));
         let limits = &config.limits;
         let options = ServerOptions {
             tls,
@@ -295,10 +278,6 @@ pub(super) async fn close(
     Ok(())
 }
 
-fn work(what: &str, error: &dyn std::fmt::Display) -> ServeError {
-    ServeError::Work(format!("{what}: {error}"))
-}
-
 /// What opens volumes, with the certificates for other servers read again.
 pub(super) fn opener(
     config: &ServerConfig,
@@ -410,139 +389,6 @@ fn tls(config: &TlsConfig) -> Result<(Tls, Option<TlsKeys>), ServeError> {
     Ok((tls, Some(keys)))
 }
 
-/// Logs which certificates of a server are not valid now.
-pub(super) fn look_at_certificates(config: &TlsConfig) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
-    let found = config.files().and_then(|files| files.untimely(now).ok());
-    for line in found.into_iter().flatten() {
-        tracing::warn!("tls: {line}");
-    }
-}
-
-/// When the certificates of a server expire, in seconds since 1970; 0 if it has none.
-pub(super) fn expiry(config: &TlsConfig) -> i64 {
-    config.files().and_then(|files| files.expire().ok()).unwrap_or(0)
-}
-
-/// The folder for a restart: the saved cache state of each volume, and for each write-back volume a
-/// mark that exists while it may hold changes that its store does not have.
-#[derive(Clone)]
-pub(super) struct StateFolder {
-    path: PathBuf,
-    /// Held while a state is taken and written: otherwise two would write the same file at a time,
-    /// or an older state would replace a newer one.
-    saving: Arc<Mutex<()>>,
-}
-
-impl StateFolder {
-    fn open(path: PathBuf) -> Result<StateFolder, ServeError> {
-        let what = format!("state folder {}", path.display());
-        fs::create_dir_all(&path).map_err(|error| work(&what, &error))?;
-        Ok(StateFolder { path, saving: Arc::default() })
-    }
-
-    fn content(&self, volume: &Volume) -> PathBuf {
-        self.path.join(format!("{}.warm", volume.config().name))
-    }
-
-    fn mark(&self, volume: &Volume) -> PathBuf {
-        self.path.join(format!("{}.in-use", volume.config().name))
-    }
-
-    /// Logs what an unclean end may have lost, and restores the saved cache.
-    pub(super) fn resume(&self, volume: &Arc<Volume>) {
-        let name = volume.config().name.clone();
-        let mark = self.mark(volume);
-        if mark.exists() {
-            tracing::warn!(
-                volume = name,
-                "did not end cleanly while it was write-back: writes that were answered after \
-                 the last flush may be lost; what was flushed is there"
-            );
-        }
-        if volume.config().write == Write::Back {
-            // The mark must survive a power failure.
-            if let Err(error) = replace(&mark, format!("{}\n", std::process::id()).as_bytes()) {
-                tracing::warn!("{}: {error}", mark.display());
-            }
-        }
-        let path = self.content(volume);
-        if path.exists() && volume.config().cache_blocks > 0 {
-            if let Err(error) = restore(volume, &path) {
-                tracing::warn!("{}: {error}", path.display());
-            }
-        }
-    }
-
-    /// Saves the state of a volume, unless that is closing: then the last state is saved already.
-    fn save(&self, volume: &Volume) -> Result<(), StateError> {
-        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        if volume.is_closing() { Ok(()) } else { self.write(volume) }
-    }
-
-    /// Saves the last state of a volume, which refuses requests from then on.
-    fn save_last(&self, volume: &Volume) -> Result<(), StateError> {
-        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        volume.closing.store(true, Ordering::SeqCst);
-        self.write(volume)
-    }
-
-    fn write(&self, volume: &Volume) -> Result<(), StateError> {
-        // The neighbours of a level would not know about the restored blocks.
-        let config = volume.config();
-        if config.cache_blocks == 0 || config.placement.scheme().is_some() {
-            return Ok(());
-        }
-        volume.content().and_then(|content| content.save(&self.content(volume)))
-    }
-
-    /// Saves by a thread that may wait for the disk, and logs a failure.
-    async fn save_by(
-        &self,
-        volume: &Arc<Volume>,
-        save: fn(&StateFolder, &Volume) -> Result<(), StateError>,
-    ) {
-        let (state, saved) = (self.clone(), Arc::clone(volume));
-        if let Ok(Err(error)) = spawn_blocking(move || save(&state, &saved)).await {
-            tracing::warn!("{}: {error}", self.content(volume).display());
-        }
-    }
-
-    /// Removes the saved state of a volume.
-    pub(super) fn forget(&self, volume: &Volume) {
-        let path = self.content(volume);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!("{}: {error}", path.display());
-            }
-            _ => {}
-        }
-    }
-
-    fn mark_clean(&self, volume: &Volume) {
-        // The mark exists only for write-back volumes.
-        let _ = fs::remove_file(self.mark(volume));
-    }
-}
-
-/// Restores a volume's saved cache; the data are read in the background.
-fn restore(volume: &Arc<Volume>, path: &Path) -> Result<(), StateError> {
-    let name = volume.config().name.clone();
-    let saved = SavedContent::load(path, volume.content_bytes_max())?;
-    let restored = volume.restore(&saved)?;
-    let blocks = restored.blocks().len();
-    match restored.starts_anew() {
-        None => tracing::info!(volume = name, blocks, "the cache goes on; its data is being read"),
-        Some(why) => tracing::warn!(volume = name, blocks, "the cache starts anew: {why}"),
-    }
-    let volume = Arc::clone(volume);
-    tokio::spawn(async move {
-        let blocks = volume.warm_up(restored).await;
-        tracing::info!(volume = name, blocks, "cache is warm again");
-    });
-    Ok(())
-}
-
 /// Looks again and again whether the stores of all volumes still have their names.
 async fn look_at_names(exports: Weak<ExportTable>) {
     loop {
@@ -552,41 +398,5 @@ async fn look_at_names(exports: Weak<ExportTable>) {
             exports.all().iter().map(|entry| Arc::clone(entry.volume())).collect();
         drop(exports);
         join_all(volumes.iter().map(|volume| volume.look_at_name())).await;
-    }
-}
-
-async fn save_now_and_then(state: StateFolder, exports: Arc<ExportTable>, interval: Duration) {
-    loop {
-        sleep(interval).await;
-        for entry in exports.all() {
-            state.save_by(entry.volume(), StateFolder::save).await;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Settings;
-
-    #[tokio::test]
-    async fn states_are_saved_one_after_another_and_the_last_is_the_last() {
-        let folder = tempfile::tempdir().unwrap();
-        let state = StateFolder::open(folder.path().to_owned()).unwrap();
-        let volumes = [Settings::volume("v=mem:,size=4MiB,cache=1MiB").unwrap()];
-        let config = Settings::default().set("volume", volumes.to_vec()).config().unwrap();
-        let (options, surroundings) = (ClientOptions::default(), Surroundings::default());
-        let volume = open_volume(&config.volumes[0], &options, &surroundings).await.unwrap();
-        std::thread::scope(|scope| {
-            let save = |_| scope.spawn(|| (0..50).try_for_each(|_| state.save(&volume)));
-            for saved in (0..4).map(save).collect::<Vec<_>>() {
-                saved.join().unwrap().unwrap();
-            }
-        });
-        state.save_last(&volume).unwrap();
-        let path = state.content(&volume);
-        fs::remove_file(&path).unwrap();
-        state.save(&volume).unwrap();
-        assert!(!path.exists(), "a save that was late wrote over the last one");
     }
 }

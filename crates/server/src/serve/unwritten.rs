@@ -24,8 +24,8 @@ use undercroft_nbd::ClientOptions;
 use undercroft_store::{OpenOptions, StoreSpec};
 
 use super::upstream;
+use crate::geometry::BLOCK_BYTES_MAX;
 use crate::replace::open_regular;
-use crate::shard::content::BLOCK_BYTES_MAX;
 use crate::volume::Volume;
 use crate::volume::close::Unwritten;
 

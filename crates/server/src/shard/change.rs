@@ -12,10 +12,10 @@ use undercroft_frames::Pools;
 
 use crate::config::VolumeConfig;
 use crate::shard::content::Content;
+use crate::shard::content_log::ContentLog;
 use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digests, Hasher};
 use crate::shard::{Effects, Shard, Slot};
-use crate::volume::feed::Changes;
 
 impl Shard {
     /// Changes the capacity, or comes closer to it: at most `most` blocks leave. Returns whether it
@@ -66,7 +66,7 @@ impl Shard {
         self.cache.replace(&config.policy, &placement, knowledge, seed)?;
         self.leave_evicted(fx);
         // Who goes through the blocks by their handles must begin anew.
-        self.changes.iter_mut().for_each(Changes::lose);
+        self.changes.iter_mut().for_each(ContentLog::lose);
         self.staged_frames = config.staged_frames();
         if !cooperates {
             (self.coop, self.digests) = (None, None);

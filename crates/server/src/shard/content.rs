@@ -8,18 +8,9 @@ use undercroft_frames::{Frame, FrameMut};
 use undercroft_nbd::Piece;
 use undercroft_store::Buffer;
 
+use crate::geometry::zeroes;
 use crate::job::BlockOp;
 use crate::shard::digests::Digest;
-
-/// Largest block size in bytes.
-pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
-
-static ZEROES: [u8; BLOCK_BYTES_MAX] = [0; BLOCK_BYTES_MAX];
-
-/// Up to one block of zero bytes, without allocation.
-pub(crate) fn zeroes(length: usize) -> Bytes {
-    Bytes::from_static(&ZEROES[..length])
-}
 
 /// The data of a block.
 #[derive(Debug, Default)]

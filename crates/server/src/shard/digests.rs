@@ -34,9 +34,10 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use crate::geometry::Geometry;
+use crate::geometry::zeroes;
 use crate::job::Job;
 use crate::shard::Shard;
-use crate::shard::content::{Content, Running, zeroes};
+use crate::shard::content::{Content, Running};
 
 /// Bytes of XXH3's secret.
 const SECRET_BYTES: usize = 192;

@@ -16,6 +16,7 @@ pub(crate) mod awaited;
 mod build;
 mod change;
 pub(crate) mod content;
+pub(crate) mod content_log;
 pub(crate) mod cooperation;
 pub(crate) mod digests;
 pub(crate) mod dirty;
@@ -46,7 +47,9 @@ use undercroft_nbd::Piece;
 use crate::counters::{AwareStats, ShardCounters, Source};
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
+use crate::listener::Listener;
 use crate::shard::content::{Active, Content, Memory, Origin, Running, Slot};
+use crate::shard::content_log::ContentLog;
 use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digest, Digests};
 use crate::shard::dirty::DirtySet;
@@ -56,16 +59,15 @@ use crate::shard::execute::{Tools, Verdict, execute, write_now};
 use crate::shard::levels::Levels;
 use crate::shard::ranges::Ranges;
 use crate::shard::starved::Starved;
-use crate::shard::tell::{Listener, Riders};
+use crate::shard::tell::Riders;
 use crate::shard::unflushed::Unflushed;
-use crate::volume::feed::Changes;
 
 pub(crate) struct Shard {
     pub(crate) cache: Level,
     /// Present unless placement is access-based.
     pub(crate) coop: Option<Box<Cooperation>>,
     /// The blocks that entered and left, while somebody follows the content.
-    pub(crate) changes: Option<Changes>,
+    pub(crate) changes: Option<ContentLog>,
     /// Counts of what clients told, if the policy is content-aware.
     pub(crate) told: AwareStats,
     /// Present if this shard is a level of a movement scheme.

@@ -14,10 +14,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use undercroft_cache::{Frame, WriteMode};
+use undercroft_cache::WriteMode;
 use undercroft_hints::{BlockRun, EvictFlags, Follow, Following, Hint, put_end};
 
 use crate::counters::AwareStats;
+use crate::shard::content_log::{Change, ContentLog};
 use crate::volume::Volume;
 
 mod summary;
@@ -50,51 +51,6 @@ const BYTES_FOR_ONE: u64 = 4096;
 
 /// Bytes of the record heads around lists of blocks, and of the end record.
 const HEADS: usize = 48;
-
-/// The blocks that entered and left a shard since the last question.
-#[derive(Debug, Default)]
-pub(crate) struct Changes {
-    log: Vec<Change>,
-    most: usize,
-    is_lost: bool,
-    /// While there is a summary: a bit for each slot whose block is in it, or will be when the log
-    /// is taken.
-    summarized: Option<Vec<u64>>,
-}
-
-/// A block that entered or left: its number shifted left by two; the lowest bit is set if it
-/// entered, the next one if it left and was in the summary.
-type Change = u64;
-
-impl Changes {
-    /// Records that a block entered a slot or left it.
-    #[inline]
-    pub(crate) fn note(&mut self, block: u64, slot: Frame, came: bool) {
-        if self.log.len() == self.most {
-            self.is_lost = true;
-            self.log.clear();
-        }
-        let was_in = self.set_summarized(slot, came);
-        self.log.push(block << 2 | u64::from(was_in) << 1 | u64::from(came));
-    }
-
-    /// Notes that changes are missing.
-    pub(crate) fn lose(&mut self) {
-        self.is_lost = true;
-    }
-
-    /// Notes whether the block in a slot is in the summary. Returns whether it was before.
-    fn set_summarized(&mut self, slot: Frame, is_in: bool) -> bool {
-        let Some(bits) = &mut self.summarized else { return false };
-        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
-        if word >= bits.len() {
-            bits.resize(word + 1, 0);
-        }
-        let was_in = bits[word] & bit != 0;
-        bits[word] = if is_in { bits[word] | bit } else { bits[word] & !bit };
-        was_in
-    }
-}
 
 /// Why a client cannot follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -166,7 +122,7 @@ impl Volume {
                 shard.changes = None;
             } else if shard.changes.is_none() {
                 let most = (CHANGES_MAX / self.shards.len()).max(CHANGES_OF_SHARD);
-                shard.changes = Some(Changes { most, ..Changes::default() });
+                shard.changes = Some(ContentLog { most, ..ContentLog::default() });
             }
             shard.cache.followed_by(most.map(part));
         }

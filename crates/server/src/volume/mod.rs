@@ -302,7 +302,7 @@ impl Volume {
             let (shard, _) = work.shard(block);
             (to - start, shard.residency(block))
         });
-        crate::serve::runs(known)
+        joined(known)
     }
 
     /// Smallest unit in bytes that the store reads and writes: a power of two.
@@ -564,6 +564,18 @@ async fn forget(volume: Weak<Volume>, gone: u64) {
         drop(volume);
         tokio::task::yield_now().await;
     }
+}
+
+/// Joins blocks of equal status into extents. `status` of each block: bit 0 resident, bit 1 dirty.
+fn joined(blocks: impl Iterator<Item = (u64, u32)>) -> Vec<Extent> {
+    let mut extents = Vec::<Extent>::new();
+    for (length, status) in blocks {
+        match extents.last_mut() {
+            Some(last) if last.status == status => last.length += length,
+            _ => extents.push(Extent { length, status }),
+        }
+    }
+    extents
 }
 
 /// Seconds since 1970.

@@ -37,8 +37,9 @@ pub(crate) const LOOK: Duration = Duration::from_millis(500);
 pub(crate) struct StoreHealth {
     well: [AtomicU64; KINDS],
     failed: [AtomicU64; KINDS],
-    /// What is wrong with the store's name.
+    /// What is wrong with the store's name, and held while the store is asked for that.
     astray: Mutex<Option<String>>,
+    asks_name: Arc<tokio::sync::Mutex<()>>,
     /// The last error.
     error: Mutex<Option<Arc<str>>>,
     running: Arc<Running>,
@@ -103,6 +104,7 @@ impl StoreHealth {
             failed: Default::default(),
             error: Mutex::default(),
             astray: Mutex::default(),
+            asks_name: Arc::default(),
             running: Arc::default(),
             watch: Mutex::new(Watch { state, logged: None, told: 0 }),
         }
@@ -234,9 +236,11 @@ impl Volume {
     }
 
     /// Looks whether the store's name still leads to what is open, and returns what is wrong with
-    /// it. Waits at most [`NAME`] for the store.
+    /// it. Waits at most [`NAME`] for the store, and asks nothing while it owes an earlier answer.
     pub(crate) async fn look_at_name(&self) -> Option<String> {
-        let astray = timeout(NAME, self.store.astray()).await.ok()?;
+        let store = Arc::clone(&self.store);
+        let astray = async move { store.astray().await };
+        let astray = one_at_a_time(&self.store_health.asks_name, NAME, astray).await?;
         self.store_health.note_astray(&self.config.name, astray.clone());
         astray
     }
@@ -259,6 +263,25 @@ impl Volume {
     }
 }
 
+/// Asks once no earlier question is open, and returns the answer; `None` if both together take
+/// longer than `limit`. A question that was asked stays open until it is answered.
+async fn one_at_a_time<T: Send + 'static>(
+    turn: &Arc<tokio::sync::Mutex<()>>,
+    limit: Duration,
+    question: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    let asked = async {
+        let turn = Arc::clone(turn).lock_owned().await;
+        let answer = tokio::spawn(async move {
+            let answer = question.await;
+            drop(turn);
+            answer
+        });
+        answer.await.ok()
+    };
+    timeout(limit, asked).await.ok()?
+}
+
 /// Makes a request of a store, and survives a store that panics.
 pub(crate) async fn ask_store<T: Send + 'static>(
     answer: impl Future<Output = io::Result<T>> + Send + 'static,
@@ -272,6 +295,26 @@ pub(crate) async fn ask_store<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_owes_an_answer_is_asked_nothing_more() {
+        let (turn, asked) = (Arc::default(), Arc::new(AtomicU64::new(0)));
+        let ask = |answers_after: Duration| {
+            let asked = Arc::clone(&asked);
+            one_at_a_time(&turn, NAME, async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(answers_after).await;
+            })
+        };
+        assert_eq!(ask(Duration::from_secs(60)).await, None);
+        for _ in 0..5 {
+            assert_eq!(ask(Duration::ZERO).await, None);
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "the store hangs");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(ask(Duration::ZERO).await, Some(()));
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn requests_run_until_they_end_unless_they_end_at_once() {

@@ -41,65 +41,50 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    fn needs_room(&self) -> bool {
-        !self.caches.is_empty() || !self.added.is_empty()
-    }
-
-    /// Closes what was opened and is not served.
-    pub(super) async fn give_up(self) {
-        for (config, first) in self.added {
-            if let Some(First::Open(volume)) = first {
-                if let Err(error) = volume.close().await {
-                    tracing::warn!(volume = config.name, "{error}");
-                }
-            }
-        }
-    }
-}
-
-impl Running {
     /// Plans what a configuration asks for.
     ///
     /// # Errors
     /// All that is in the way.
-    pub(super) async fn plan(&self, next: &ServerConfig) -> Result<Plan, Vec<Refusal>> {
+    pub(super) async fn of(running: &Running, next: &ServerConfig) -> Result<Plan, Vec<Refusal>> {
         let mut refusals = Vec::new();
         let mut refuse = |volume: Option<&str>, why: String| {
             refusals.push(Refusal { volume: volume.map(str::to_owned), why });
         };
-        if let Err(why) = files_are_good(&self.config, next) {
+        if let Err(why) = files_are_good(&running.config, next) {
             refuse(None, why);
         }
         let mut plan = Plan::default();
-        let (stay, go): (Vec<_>, Vec<_>) = self
+        let (stay, go): (Vec<_>, Vec<_>) = running
             .config
             .volumes
             .iter()
             .partition(|now| next.volumes.iter().any(|next| next.name == now.name));
         let is_leaving =
-            |name: &str| self.leaving.iter().any(|entry| entry.volume().config().name == *name);
+            |name: &str| running.leaving.iter().any(|entry| entry.volume().config().name == *name);
         let (held, go): (Vec<_>, Vec<_>) = go.into_iter().partition(|now| is_leaving(&now.name));
         plan.removed = go.into_iter().map(|volume| volume.name.clone()).collect();
         plan.volumes = stay.into_iter().chain(held).cloned().collect();
         for next in &next.volumes {
             let name = &next.name;
-            let Some(at) = self.config.volumes.iter().position(|now| now.name == *name) else {
+            let Some(at) = running.config.volumes.iter().position(|now| now.name == *name) else {
                 plan.added.push((next.clone(), None));
                 continue;
             };
             if is_leaving(name) {
                 continue;
             }
-            let planned = match self.is_absent(name) {
-                true => as_absent(&self.config.volumes[at], next).map(|v| plan.absent.push(v)),
-                false => self.planned_cache(at, next).map(|after| plan.caches.extend(after)),
+            let planned = match running.is_absent(name) {
+                true => as_absent(&running.config.volumes[at], next).map(|v| plan.absent.push(v)),
+                false => running.planned_cache(at, next).map(|after| plan.caches.extend(after)),
             };
             if let Err(why) = planned {
                 refuse(Some(name), why);
             }
         }
         let grows = |after: &VolumeConfig| {
-            self.configured(&after.name).is_none_or(|now| now.cache_bytes() < after.cache_bytes())
+            running
+                .configured(&after.name)
+                .is_none_or(|now| now.cache_bytes() < after.cache_bytes())
         };
         plan.caches.sort_by_key(grows);
         let total = next.is_cache_given.then_some(next.cache_bytes);
@@ -112,7 +97,7 @@ impl Running {
             replace(&mut plan.volumes, after);
         }
         for after in &plan.absent {
-            let total = next.cache_bytes.max(self.config.cache_bytes);
+            let total = next.cache_bytes.max(running.config.cache_bytes);
             if let Err(why) = has_room(&plan.volumes, after, Some(total)) {
                 refuse(Some(&after.name), why);
             }
@@ -125,7 +110,7 @@ impl Running {
             plan.volumes.push(new.clone());
         }
         if plan.needs_room() && refusals.is_empty() {
-            self.prepare(&mut plan, &mut refusals).await;
+            plan.prepare(running, &mut refusals).await;
         }
         if refusals.is_empty() {
             return Ok(plan);
@@ -135,26 +120,26 @@ impl Running {
     }
 
     /// The last steps of a plan: memory, opening, and taking back what is lent.
-    async fn prepare(&self, plan: &mut Plan, refusals: &mut Vec<Refusal>) {
-        if let Err(error) = memory_limit::check(&plan.volumes) {
+    async fn prepare(&mut self, running: &Running, refusals: &mut Vec<Refusal>) {
+        if let Err(error) = memory_limit::check(&self.volumes) {
             return refusals.push(Refusal { volume: None, why: error.to_string() });
         }
-        self.open_added(plan, plan.removed.is_empty(), refusals).await;
+        self.open_added(running, self.removed.is_empty(), refusals).await;
         if refusals.is_empty() {
-            match self.lending.take_back(&self.exports).await {
-                Ok(guard) => plan.nothing_is_lent = Some(guard),
+            match running.lending.take_back(&running.exports).await {
+                Ok(guard) => self.nothing_is_lent = Some(guard),
                 Err(why) => refusals.push(Refusal { volume: None, why }),
             }
         }
     }
 
     /// Opens the new volumes that are not open. `must`: one that cannot be opened is refused.
-    async fn open_added(&self, plan: &mut Plan, must: bool, refusals: &mut Vec<Refusal>) {
-        let waiting: Vec<_> = plan.added.iter_mut().filter(|(_, first)| first.is_none()).collect();
+    async fn open_added(&mut self, running: &Running, must: bool, refusals: &mut Vec<Refusal>) {
+        let waiting: Vec<_> = self.added.iter_mut().filter(|(_, first)| first.is_none()).collect();
         if waiting.is_empty() {
             return;
         }
-        let opener = match self.opener() {
+        let opener = match running.opener() {
             Ok(opener) => opener,
             Err(error) => {
                 return refusals.push(Refusal { volume: None, why: error.to_string() });
@@ -178,18 +163,18 @@ impl Running {
     /// # Errors
     /// The first reason why the rest of the plan cannot be carried out.
     pub(super) async fn make_room(
-        &self,
+        &mut self,
+        running: &Running,
         next: &ServerConfig,
-        plan: &mut Plan,
     ) -> Result<(), Refusal> {
-        if !plan.needs_room() {
+        if !self.needs_room() {
             return Ok(());
         }
-        let is_held = |name: &String| self.configured(name).is_some();
-        let held = plan.removed.iter().filter(|name| is_held(name));
-        let held: Vec<_> = held.filter_map(|name| self.configured(name)).cloned().collect();
+        let is_held = |name: &String| running.configured(name).is_some();
+        let held = self.removed.iter().filter(|name| is_held(name));
+        let held: Vec<_> = held.filter_map(|name| running.configured(name)).cloned().collect();
         if !held.is_empty() {
-            let all = [&plan.volumes[..], &held].concat();
+            let all = [&self.volumes[..], &held].concat();
             let bytes: u64 = all.iter().map(VolumeConfig::cache_bytes).sum();
             if next.is_cache_given && bytes > next.cache_bytes {
                 let why = format!(
@@ -203,8 +188,23 @@ impl Running {
                 .map_err(|error| Refusal { volume: None, why: error.to_string() })?;
         }
         let mut refusals = Vec::new();
-        self.open_added(plan, true, &mut refusals).await;
+        self.open_added(running, true, &mut refusals).await;
         refusals.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    fn needs_room(&self) -> bool {
+        !self.caches.is_empty() || !self.added.is_empty()
+    }
+
+    /// Closes what was opened and is not served.
+    pub(super) async fn give_up(self) {
+        for (config, first) in self.added {
+            if let Some(First::Open(volume)) = first {
+                if let Err(error) = volume.close().await {
+                    tracing::warn!(volume = config.name, "{error}");
+                }
+            }
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use undercroft_nbd::{Client, ClientError};
 use crate::clock;
 use crate::config::Reporting;
 use crate::counters::TellStats;
-use crate::shard::tell::Listener;
+use crate::listener::Listener;
 use crate::volume::Volume;
 
 /// Longest time that a hint waits for further ones.

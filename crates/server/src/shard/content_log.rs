@@ -1,0 +1,52 @@
+//! Which blocks entered a shard and left it, for clients that go by what the cache holds.
+//!
+//! Not here: what they are told (`volume/feed.rs`).
+
+use undercroft_cache::Frame;
+
+/// The blocks that entered and left a shard since the last question.
+#[derive(Debug, Default)]
+pub(crate) struct ContentLog {
+    pub(crate) log: Vec<Change>,
+    /// Most changes that are kept.
+    pub(crate) most: usize,
+    /// Whether changes are missing.
+    pub(crate) is_lost: bool,
+    /// While there is a summary: a bit for each slot whose block is in it, or will be when the log
+    /// is taken.
+    pub(crate) summarized: Option<Vec<u64>>,
+}
+
+/// A block that entered or left: its number shifted left by two; the lowest bit is set if it
+/// entered, the next one if it left and was in the summary.
+pub(crate) type Change = u64;
+
+impl ContentLog {
+    /// Records that a block entered a slot or left it.
+    #[inline]
+    pub(crate) fn note(&mut self, block: u64, slot: Frame, came: bool) {
+        if self.log.len() == self.most {
+            self.is_lost = true;
+            self.log.clear();
+        }
+        let was_in = self.set_summarized(slot, came);
+        self.log.push(block << 2 | u64::from(was_in) << 1 | u64::from(came));
+    }
+
+    /// Notes that changes are missing.
+    pub(crate) fn lose(&mut self) {
+        self.is_lost = true;
+    }
+
+    /// Notes whether the block in a slot is in the summary. Returns whether it was before.
+    pub(crate) fn set_summarized(&mut self, slot: Frame, is_in: bool) -> bool {
+        let Some(bits) = &mut self.summarized else { return false };
+        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+        if word >= bits.len() {
+            bits.resize(word + 1, 0);
+        }
+        let was_in = bits[word] & bit != 0;
+        bits[word] = if is_in { bits[word] | bit } else { bits[word] & !bit };
+        was_in
+    }
+}
