@@ -92,7 +92,10 @@ impl Adaptive {
         self.foresight.evicted(block);
         self.duel.evicted(block);
         match &mut self.supply {
-            None => self.duel.placed(block),
+            None => {
+                let is_read = !offer.has_contents && !offer.is_staged;
+                self.duel.placed(block, is_read.then_some(0.0));
+            }
             Some(supply) => {
                 supply.evicted(offer.has_contents, !by_access);
                 if by_access {
@@ -108,10 +111,9 @@ impl Adaptive {
         let wants_reload = self.is_worth_a_reload();
         let Some(supply) = &mut self.supply else { return };
         if offer.is_staged || offer.has_contents || supply.would_have_contents() {
-            self.duel.placed(block);
+            self.duel.placed(block, None);
         } else if wants_reload && supply.would_be_reloaded() {
-            self.duel.placed(block);
-            self.duel.reloaded(block, supply.reload_cost());
+            self.duel.placed(block, Some(supply.reload_cost()));
         }
     }
 
@@ -121,10 +123,7 @@ impl Adaptive {
         let Some(supply) = self.supply.as_ref().filter(|_| !self.duel.is_by_access()) else {
             return;
         };
-        self.duel.placed(block);
-        if is_reloaded {
-            self.duel.reloaded(block, supply.reload_cost());
-        }
+        self.duel.placed(block, is_reloaded.then(|| supply.reload_cost()));
     }
 
     /// Whether to read an evicted block from the store. With `auto` only if that is likelier to
@@ -145,7 +144,7 @@ impl Adaptive {
         loop {
             let block = self.foresight.foreseen()?;
             if !self.is_auto() {
-                self.duel.placed(block);
+                self.duel.placed(block, Some(0.0));
             }
             if !self.is_by_access() {
                 return Some(block);

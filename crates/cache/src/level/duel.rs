@@ -64,28 +64,36 @@ struct Tally {
     differing: f64,
     /// Blocks placed at eviction.
     placed: f64,
-    /// Reloads for that, each as a part of a read that a client waits for.
+    /// Blocks read back from the store for that.
     reloads: f64,
+    /// What these cost, each as a part of a read that a client waits for.
+    delays: f64,
 }
 
 impl Tally {
     fn fade(&mut self) {
-        let Self { reads, eviction_hits, access_hits, differing, placed, reloads } = self;
-        for count in [reads, eviction_hits, access_hits, differing, placed, reloads] {
+        let Self { reads, eviction_hits, access_hits, differing, placed, reloads, delays } = self;
+        for count in [reads, eviction_hits, access_hits, differing, placed, reloads, delays] {
             *count *= MEMORY;
         }
     }
 
-    /// Reads from the store that placement at the access saves against placement at eviction, as a
-    /// share of the reads.
+    /// Reads that clients wait for that placement at the access saves against placement at
+    /// eviction, as a share of the reads.
     fn lead_of_access(&self) -> f64 {
+        (self.access_hits - self.eviction_hits + self.delays) / self.reads
+    }
+
+    /// Reads from the store, whether anybody waits or not, that placement at the access saves
+    /// against placement at eviction, as a share of the reads.
+    fn store_reads_saved(&self) -> f64 {
         (self.access_hits - self.eviction_hits + self.reloads) / self.reads
     }
 
     /// Whether the difference is too large for chance.
     fn is_certain(&self) -> bool {
         let difference = self.lead_of_access() * self.reads;
-        difference.powi(2) > DEVIATIONS.powi(2) * (self.differing + self.reloads)
+        difference.powi(2) > DEVIATIONS.powi(2) * (self.differing + self.delays)
     }
 }
 
@@ -167,7 +175,16 @@ impl Duel {
 
     fn decide(&mut self) {
         let ahead = self.tally.lead_of_access();
-        self.is_by_access = if self.is_by_access { ahead > -LEAD } else { ahead > LEAD };
+        // Where clients wait equally long, the store shall read less. Empty directories are equal,
+        // too, so this is asked late.
+        let is_equal = ahead.abs() <= LEAD / 2.0 && self.is_settled();
+        let saves = is_equal && self.tally.store_reads_saved() > LEAD;
+        self.is_by_access = if self.is_by_access { ahead > -LEAD } else { ahead > LEAD || saves };
+    }
+
+    /// Whether the counts remember at least half as many reads as they ever will.
+    fn is_settled(&self) -> bool {
+        2.0 * (1.0 - MEMORY) * self.tally.reads > f64::from(self.at_access.policy().capacity())
     }
 
     /// The client writes a block, which placement at the access places.
@@ -184,18 +201,16 @@ impl Duel {
         }
     }
 
-    /// The side that places at eviction places a block.
-    pub(super) fn placed(&mut self, block: u64) {
+    /// The side that places at eviction places a block. `reload`: if it is read back from the
+    /// store for that, what this costs as a part of a read that a client waits for, from 0 to 1.
+    pub(super) fn placed(&mut self, block: u64, reload: Option<f64>) {
         if self.samples(block) {
-            let was_here = self.at_eviction.place(block).hit;
-            self.tally.placed += f64::from(u8::from(!was_here));
-        }
-    }
-
-    /// A block was reloaded for that, at this part of the cost of a read that a client waits for.
-    pub(super) fn reloaded(&mut self, block: u64, cost: f64) {
-        if self.samples(block) {
-            self.tally.reloads += cost;
+            let is_new = f64::from(u8::from(!self.at_eviction.place(block).hit));
+            self.tally.placed += is_new;
+            if let Some(cost) = reload {
+                self.tally.reloads += is_new;
+                self.tally.delays += cost;
+            }
         }
     }
 

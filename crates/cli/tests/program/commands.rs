@@ -550,12 +550,13 @@ fn a_reader_that_goes_away_is_no_error() {
     }
 }
 
-/// The most memory that the process has had so far, in KiB; none once it has ended.
-fn peak_kib(process: u32) -> Option<u64> {
+/// The memory of the process in KiB, without the program's own code, of which the kernel maps as
+/// much as it likes; none once it has ended.
+fn memory_kib(process: u32) -> Option<u64> {
     let status = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status"));
     let status = status.ok()?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    peak.trim().strip_suffix(" kB")?.parse().ok()
+    let memory = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    memory.trim().strip_suffix(" kB")?.parse().ok()
 }
 
 #[test]
@@ -569,10 +570,10 @@ fn a_small_run_needs_little_memory() {
         let mut peak = 0;
         // The last look is at most a moment before the end.
         while child.try_wait().unwrap().is_none() {
-            peak = peak_kib(child.id()).unwrap_or(peak);
+            peak = peak.max(memory_kib(child.id()).unwrap_or(0));
             std::thread::sleep(std::time::Duration::from_micros(300));
         }
         println!("{command}: {peak} KiB");
-        assert!((1000..20 * 1024).contains(&peak), "{command}: {peak} KiB");
+        assert!((1000..10 * 1024).contains(&peak), "{command}: {peak} KiB");
     }
 }
