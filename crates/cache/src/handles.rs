@@ -18,9 +18,6 @@ use crate::{Entry, Frame};
 /// Marks a block that is not resident.
 const NO_FRAME: Frame = u32::MAX;
 
-/// [`Handles::sweep`] looks for unused handles when there are this many beyond twice those in use.
-const SPARE_HANDLES: usize = 1 << 10;
-
 /// A block, and its frame if it is resident.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
@@ -174,22 +171,6 @@ impl Handles {
                 (entry, true)
             }
         }
-    }
-
-    /// Frees the handles of blocks that are not known any more, when there are many more than
-    /// `used`. Levels drop blocks from their tables without notice.
-    pub(crate) fn sweep(&mut self, used: usize, is_known: impl Fn(Entry) -> bool) {
-        if !self.free_entries.is_empty() || self.slots.len() < 2 * used + SPARE_HANDLES {
-            return;
-        }
-        let Self { table: Some(table), free_entries, .. } = self else { return };
-        table.retain(|&mut entry| {
-            let keeps = is_known(entry);
-            if !keeps {
-                free_entries.push(entry);
-            }
-            keeps
-        });
     }
 
     /// The frame of a resident block; gives it one if it has none yet.

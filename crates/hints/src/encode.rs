@@ -6,17 +6,15 @@ use bytes::{BufMut, BytesMut};
 use crate::record::{BLOCKS_MAX, BlockRun, DIGEST_PART_BYTES, EvictFlags, Hint, MESSAGE_BYTES_MAX};
 use crate::stat::{ClientStat, PolicyName, Tracking};
 
+// 5, 11 and 12 were records of earlier versions: they are skipped, and not used again.
 pub(crate) const EVICT: u16 = 1;
 pub(crate) const DEMOTE: u16 = 2;
 pub(crate) const PROMOTE: u16 = 3;
 pub(crate) const HOLD: u16 = 4;
-pub(crate) const FREQUENCY: u16 = 5;
 pub(crate) const DIGEST: u16 = 7;
 pub(crate) const CLIENT_STAT: u16 = 8;
 pub(crate) const CHANGES: u16 = 9;
 pub(crate) const FOLLOW: u16 = 10;
-pub(crate) const ASK: u16 = 11;
-pub(crate) const PASS: u16 = 12;
 
 /// Flag of the record of type 0 that ends what a server tells: there is more to read, and the
 /// record gives the least length for it.
@@ -75,13 +73,6 @@ impl Hint {
                 put_runs(out, runs);
                 (HOLD, 0)
             }
-            Hint::Frequency { run, hits, last_idle, moves } => {
-                out.put_u64(run.word());
-                out.put_u32(*hits);
-                out.put_u32(*last_idle);
-                moves.iter().for_each(|moves| moves.put(out));
-                (FREQUENCY, 0)
-            }
             Hint::Digest { bits, hashes, seed, part, filter } => {
                 debug_assert_eq!(Some(filter.len()), digest_part_bytes(*bits, *part));
                 out.put_u32(*bits);
@@ -112,14 +103,6 @@ impl Hint {
                 out.put_u32(follow.publish_ppm);
                 out.put_u64(follow.capacity_blocks);
                 (FOLLOW, 0)
-            }
-            Hint::Ask(asked) => {
-                asked.put(out);
-                (ASK, 0)
-            }
-            Hint::Pass(passed) => {
-                passed.put(out);
-                (PASS, 0)
             }
         }
     }

@@ -26,8 +26,6 @@ pub struct Abilities {
     pub demote: bool,
     /// PROMOTE.
     pub promote: bool,
-    /// FREQ.
-    pub freq: bool,
     /// DIGEST.
     pub digest: bool,
     /// HOLD.
@@ -60,16 +58,15 @@ impl Abilities {
         both
     }
 
-    fn fields(mut self) -> [(&'static str, bool); 8] {
+    fn fields(mut self) -> [(&'static str, bool); 7] {
         self.fields_mut().map(|(name, has)| (name, *has))
     }
 
-    fn fields_mut(&mut self) -> [(&'static str, &mut bool); 8] {
+    fn fields_mut(&mut self) -> [(&'static str, &mut bool); 7] {
         [
             ("evict", &mut self.evict),
             ("demote", &mut self.demote),
             ("promote", &mut self.promote),
-            ("freq", &mut self.freq),
             ("digest", &mut self.digest),
             ("hold", &mut self.hold),
             ("stat", &mut self.stat),
@@ -199,53 +196,9 @@ impl fmt::Display for Grant {
     }
 }
 
-/// What a server that runs one level of a movement scheme adds to its [`Grant`], in the text form:
-/// `;scheme=<name and options>;below=<blocks>;answers=<base>`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LevelGrant {
-    /// The scheme, with those of its options that differ from their defaults.
-    pub scheme: String,
-    /// Blocks of this level and those below it.
-    pub blocks: u64,
-    /// First byte of the answers: three areas of [`ANSWER_AREA_BYTES`].
-    pub answers_base: u64,
-}
-
 /// BLOCK_STATUS on a control export answers the context with this bit if contents that the client
 /// hands over are of use at present.
 pub const WANTS_CONTENTS: u32 = 1;
-
-/// Bytes of an area of answers.
-pub const ANSWER_AREA_BYTES: u64 = 1 << 20;
-
-/// Number of areas of answers.
-pub const ANSWER_AREAS: u64 = 3;
-
-impl LevelGrant {
-    /// Returns `None` if the context describes no level, or a value is missing or invalid.
-    pub fn parse(context: &str) -> Option<LevelGrant> {
-        let (mut scheme, mut blocks, mut base) = (None, None, None);
-        for (name, value) in parameters(context)? {
-            match name {
-                "scheme" => scheme = Some(value.to_owned()),
-                "below" => blocks = Some(decimal(value)?),
-                "answers" => base = Some(decimal(value)?),
-                _ => {}
-            }
-        }
-        let answers_base = base?;
-        u64::checked_add(answers_base, ANSWER_AREAS * ANSWER_AREA_BYTES)?;
-        Some(LevelGrant { scheme: scheme?, blocks: blocks?, answers_base })
-    }
-}
-
-/// The text to append to that of a [`Grant`].
-impl fmt::Display for LevelGrant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LevelGrant { scheme, blocks, answers_base } = self;
-        write!(f, ";scheme={scheme};below={blocks};answers={answers_base}")
-    }
-}
 
 /// The parameters (name, value) of our context, or `None` if the context is another or of an
 /// unknown version. Text without a version counts as version 1.

@@ -6,11 +6,10 @@
 //! the volume, which a metadata context announces. So `undercroft-nbd` knows nothing of hints.
 //!
 //! * Opting in: [`Query`] and [`Grant`], [`ClientId`].
-//! * The vocabulary: [`Hint`], [`BlockRun`], [`ClientStat`]; for levels of a movement scheme
-//!   [`Asked`], [`Moves`], [`Passed`].
+//! * The vocabulary: [`Hint`], [`BlockRun`], [`ClientStat`].
 //! * Encoding: [`Hint::put`], [`parse`], [`parse_evictions`], [`parse_told`]; Bloom filters in
 //!   parts: [`publication_hints`], [`Assembly`].
-//! * Sending: [`HintQueue`] and [`Mailbox`]; for a level [`LevelQueue`] and [`LevelLink`].
+//! * Sending: [`HintQueue`] and [`Mailbox`].
 //! * A content-aware cache: [`ContentReader`] decodes what a server tells of its cache,
 //!   [`ContentPublisher`] publishes what the client's own cache holds.
 //!
@@ -21,9 +20,6 @@ mod encode;
 mod filter;
 mod following;
 mod grant;
-mod level;
-mod level_link;
-mod level_queue;
 mod mailbox;
 mod parse;
 mod queue;
@@ -35,13 +31,7 @@ pub use client_id::{ClientId, ClientIdError};
 pub use encode::put_end;
 pub use filter::{Assembly, publication_hints};
 pub use following::{ContentPublisher, ContentReader};
-pub use grant::{
-    ANSWER_AREA_BYTES, ANSWER_AREAS, Abilities, Grant, LevelGrant, NAME, NAMESPACE, Query,
-    WANTS_CONTENTS,
-};
-pub use level::{Asked, Moves, Passed, Verdict};
-pub use level_link::{LevelLink, LevelSaid};
-pub use level_queue::{AskedAt, Departed, LevelMessage, LevelQueue};
+pub use grant::{Abilities, Grant, NAME, NAMESPACE, Query, WANTS_CONTENTS};
 pub use mailbox::{Away, Mailbox, MessageAnswer};
 pub use parse::{Evictions, Malformed, Told, parse, parse_evictions, parse_told};
 pub use queue::{HintCounts, HintQueue, Late, Message};

@@ -8,10 +8,9 @@ use std::slice::ChunksExact;
 use bytes::Bytes;
 
 use crate::encode::{
-    ASK, CHANGES, CLIENT_STAT, DEMOTE, DIGEST, EVICT, FOLLOW, FREQUENCY, HOLD, MORE, PASS, PROMOTE,
-    RIDES, digest_part_bytes,
+    CHANGES, CLIENT_STAT, DEMOTE, DIGEST, EVICT, FOLLOW, HOLD, MORE, PROMOTE, RIDES,
+    digest_part_bytes,
 };
-use crate::level::{Asked, MOVES_BYTES, Moves, Passed};
 use crate::record::{BLOCKS_MAX, BlockRun, EvictFlags, Follow, Following, Hint, MESSAGE_BYTES_MAX};
 use crate::stat::{ClientStat, POLICY_BYTES, PolicyName, Tracking};
 
@@ -168,23 +167,10 @@ fn hint(kind: u16, flags: u16, mut payload: Reader<'_>) -> Result<Option<Hint>, 
         DEMOTE => demote(flags, reader)?,
         PROMOTE => Hint::Promote(reader.runs()?),
         HOLD => Hint::Hold(reader.runs()?),
-        FREQUENCY => {
-            let run = BlockRun::from_word(reader.u64()?);
-            let (hits, last_idle) = (reader.u32()?, reader.u32()?);
-            // A level sends more fields than a client; later versions may append further ones.
-            let says_more = reader.end - reader.at >= MOVES_BYTES;
-            let moves = if says_more { Some(Moves::read(reader)?) } else { None };
-            if !says_more {
-                reader.done()?;
-            }
-            Hint::Frequency { run, hits, last_idle, moves }
-        }
         DIGEST => digest(reader)?,
         CLIENT_STAT => Hint::ClientStat(Box::new(client_stat(reader)?)),
         CHANGES => changes(reader)?,
         FOLLOW => follow(reader)?,
-        ASK => Hint::Ask(Asked::read(reader)?),
-        PASS => Hint::Pass(Passed::read(reader)?),
         _ => return Ok(None),
     };
     Ok(Some(hint))
@@ -280,9 +266,9 @@ fn tracking(reader: &mut Reader<'_>) -> Result<Tracking, Malformed> {
 }
 
 /// Reads big-endian numbers from a part of the message, never beyond its end.
-pub(crate) struct Reader<'a> {
+struct Reader<'a> {
     message: &'a Bytes,
-    pub(crate) at: usize,
+    at: usize,
     end: usize,
 }
 
@@ -293,7 +279,7 @@ fn run(word: &[u8]) -> BlockRun {
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let bytes = self.message[self.at..self.end].first_chunk();
         let what = "a record is too short for its type";
         let bytes = bytes.ok_or(Malformed { byte: self.at, what })?;
@@ -301,19 +287,19 @@ impl<'a> Reader<'a> {
         Ok(*bytes)
     }
 
-    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+    fn u16(&mut self) -> Result<u16, Malformed> {
         Ok(u16::from_be_bytes(self.array()?))
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+    fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+    fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    pub(crate) fn block(&mut self) -> Result<u64, Malformed> {
+    fn block(&mut self) -> Result<u64, Malformed> {
         let (byte, block) = (self.at, self.u64()?);
         let what = "a block number of more than 48 bits";
         if block < BLOCKS_MAX { Ok(block) } else { Err(Malformed { byte, what }) }
@@ -340,10 +326,5 @@ impl<'a> Reader<'a> {
         let rest = self.message.slice(self.at..self.end);
         self.at = self.end;
         rest
-    }
-
-    pub(crate) fn done(&self) -> Result<(), Malformed> {
-        let what = "a record is too long for its type";
-        if self.at == self.end { Ok(()) } else { Err(Malformed { byte: self.at, what }) }
     }
 }

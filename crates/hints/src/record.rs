@@ -1,13 +1,11 @@
 //! The vocabulary: what a client and a server tell each other about their caches, one record each.
 //!
-//! Not here: counters that a client reports (`stat.rs`), records of movement schemes (`level.rs`),
-//! the encoding (`encode.rs`, `parse.rs`).
+//! Not here: counters that a client reports (`stat.rs`), the encoding (`encode.rs`, `parse.rs`).
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::level::{Asked, Moves, Passed};
 use crate::stat::ClientStat;
 
 /// Most bytes of a message. A server's window has at least this length.
@@ -124,17 +122,6 @@ pub enum Hint {
     Promote(Vec<BlockRun>),
     /// The client keeps these blocks.
     Hold(Vec<BlockRun>),
-    /// How the client used the blocks of a run.
-    Frequency {
-        /// The blocks.
-        run: BlockRun,
-        /// Hits on each block since it entered the client's cache.
-        hits: u32,
-        /// References made by the client between the last two references to the block.
-        last_idle: u32,
-        /// How the block moved between levels, if the DEMOTE that follows moves it down.
-        moves: Option<Moves>,
-    },
     /// A part of a Bloom filter of the blocks in the client's cache.
     Digest {
         /// Bits of the whole filter (m), at least 1.
@@ -168,10 +155,6 @@ pub enum Hint {
     /// From a client: it wants to be told what the server holds. From a server: what it told before
     /// is no longer valid.
     Follow(Follow),
-    /// What a level of a scheme tells about its next request for a block.
-    Ask(Asked),
-    /// What a level of a scheme answers about a block, from a server to its client.
-    Pass(Passed),
 }
 
 /// How a client wants to be told what the server holds.

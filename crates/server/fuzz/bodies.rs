@@ -27,13 +27,12 @@ const SIZE: u64 = 256 << 10;
 const WINDOW: u64 = 1 << 20;
 
 /// One volume for each way to deal with hints.
-const VOLUMES: [&str; 6] = [
+const VOLUMES: [&str; 5] = [
     "plain=mem:,policy=mq",
     "gl=mem:,policy=lru,placement=gl",
     "eviction=mem:,policy=mq,placement=eviction,write=back",
     "aware=mem:,policy=lru-ca",
     "both=mem:,policy=mq,ca,placement=eviction,on-hit=keep",
-    "level=mem:,placement=d-hfa",
 ];
 
 /// The policies whose saved content is loaded.

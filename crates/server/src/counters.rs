@@ -150,10 +150,6 @@ counters! {
     "content_" aware: AwareStats;
     /// Counters of the reports to the server below, if it is told what leaves.
     "tells_" tells: TellStats;
-    /// Counters of the level, if the volume is one level of a movement scheme.
-    "movement_" movement: MovementStats;
-    /// Counters of the link to the level below, if the server below runs it.
-    "lower_" lower: LowerStats;
     ]
     }
 }
@@ -339,62 +335,6 @@ counters! {
     /// Blocks that left and of which the server below was not told since it takes no hints.
     unheard: counter(Unit::Blocks, "unheard_blocks").stats("unheard");
     /// Servers below that take hints now: 1, or 0.
-    listening: gauge(Unit::Of("servers"), "listening_servers");
-    }
-}
-
-counters! {
-    /// What a volume counts that is one level of a scheme of movement.
-    MovementStats {
-    /// Blocks that came from above, with their data.
-    demotions_in: counter(Unit::Blocks, "demoted_blocks").stats("came down");
-    /// Blocks that came from below to stay.
-    promotions_in: counter(Unit::Blocks, "promoted_blocks").stats("came up");
-    /// Blocks that came from below to stay, and that nobody had asked for.
-    exchanges_in: counter(Unit::Blocks, "exchanged_blocks").stats("in exchange");
-    /// Blocks that went up.
-    promotions_out: counter(Unit::Blocks, "sent_up_blocks").stats("went up");
-    /// Blocks from above that were not taken: changed since, never delivered, or here already.
-    demotions_refused: counter(Unit::Blocks, "refused_demotion_blocks").stats("refused");
-    /// Blocks that should have gone down and did not, since something was going on with them.
-    demotions_unsent: counter(Unit::Blocks, "unsent_demotion_blocks");
-    /// Blocks that came up in exchange and were not taken, since something had happened to them.
-    exchanges_refused: counter(Unit::Blocks, "refused_exchange_blocks");
-    /// Messages from above that were understood.
-    messages: counter(Unit::Of("messages"), "messages");
-    /// Bytes of the messages from above that were understood.
-    message_bytes: counter(Unit::Bytes, "message_bytes");
-    /// Messages from above that were refused.
-    messages_refused: counter(Unit::Of("messages"), "refused_messages");
-    /// Blocks in the protected queue now (HFA).
-    hot_blocks: gauge(Unit::Blocks, "hot_blocks");
-    /// Blocks that the protected queue may have now (HFA).
-    hot_target: gauge(Unit::Blocks, "hot_target_blocks");
-    }
-}
-
-counters! {
-    /// What a volume counts whose store runs the next level of a scheme of movement.
-    LowerStats {
-    /// Messages to the level below.
-    messages: counter(Unit::Of("messages"), "messages");
-    /// Bytes of the messages to the level below.
-    message_bytes: counter(Unit::Bytes, "message_bytes");
-    /// Messages that the level below refused, or that were lost with the connection.
-    messages_refused: counter(Unit::Of("messages"), "refused_messages");
-    /// Blocks that were sent down.
-    demotions: counter(Unit::Blocks, "demoted_blocks").stats("sent down");
-    /// Requests of which the level below was told.
-    asks: counter(Unit::Of("requests"), "told_requests");
-    /// Answers of the level below to requests.
-    answers: counter(Unit::Of("answers"), "answers");
-    /// Blocks that came up in exchange.
-    exchanges: counter(Unit::Blocks, "exchanged_blocks");
-    /// Blocks that were not sent down since too many waited.
-    lost: counter(Unit::Blocks, "lost_blocks");
-    /// Blocks and requests of which the server below was not told, since it runs no such level.
-    unheard: counter(Unit::Of("reports"), "unheard_reports").stats("unheard");
-    /// Servers below that run the next level now.
     listening: gauge(Unit::Of("servers"), "listening_servers");
     }
 }

@@ -24,7 +24,6 @@ mod histogram;
 mod job;
 mod listener;
 mod lock;
-mod lower;
 mod overdue;
 mod replace;
 mod savings;
@@ -34,15 +33,14 @@ mod sync;
 mod volume;
 
 pub use answer::{Answer, Failed, Outcome};
-pub use config::{VolumeConfig, VolumeError, VolumePlacement, Write};
+pub use config::{VolumeConfig, VolumeError, Write};
 pub use counters::{
-    AwareStats, COUNTERS, CooperationStats, Counter, Group, Kind, Latencies, LowerStats,
-    MovementStats, Page, Source, Stats, TellStats, Unit,
+    AwareStats, COUNTERS, CooperationStats, Counter, Group, Kind, Latencies, Page, Source, Stats,
+    TellStats, Unit,
 };
 pub use events::{is_event, keep_event};
 pub use histogram::{Histogram, quantile};
 pub use listener::Listener;
-pub use lower::{Ascended, Lower, Settlement, Settling};
 pub use savings::{Saved, Savings};
 pub use serve::{advice_over_nbd, status_over_nbd};
 pub use volume::Volume;

@@ -12,6 +12,5 @@ mod replay;
 pub use load::{Latencies, Load, LoadError, LoadReport};
 pub use probe::{ProbeOptions, Probed, probe};
 pub use replay::{
-    KnownReport, LevelReport, ProbeReport, Replay, ReplayError, ReplayReport, ToldReport,
-    first_data, replay,
+    KnownReport, ProbeReport, Replay, ReplayError, ReplayReport, ToldReport, first_data, replay,
 };

@@ -119,8 +119,6 @@ pub struct Knowledge {
     /// Size in blocks of the clients' caches, if it is known; a content-aware policy emulates them
     /// with it.
     pub client_blocks: Option<u32>,
-    /// Fewest blocks whose deliveries are remembered.
-    pub remembered: u32,
 }
 
 /// The knowledge of clients.
@@ -163,7 +161,7 @@ impl Clients {
         knowledge: Knowledge,
         seed: u64,
     ) -> Self {
-        let Knowledge { estimates, client_blocks, remembered } = knowledge;
+        let Knowledge { estimates, client_blocks } = knowledge;
         let is_by_delivery = match awareness.map(|awareness| awareness.knows) {
             Some(Knows::Bloom) => false,
             Some(Knows::Emulation) => client_blocks.is_none(),
@@ -174,7 +172,7 @@ impl Clients {
             Aware { awareness, neighbour, is_cautious: false, client_blocks }
         });
         let mut clients = Self {
-            deliveries: is_by_delivery.then(|| Deliveries::new(remembered.max(capacity), seed)),
+            deliveries: is_by_delivery.then(|| Deliveries::new(capacity, seed)),
             emulation: (is_by_delivery && estimates).then(|| Emulation::new(capacity, seed)),
             aware,
             capacity,

@@ -35,9 +35,6 @@ pub struct Referred {
 }
 
 impl Referred {
-    /// The block was not here, and is not.
-    pub(super) const NOTHING: Self = Self { hit: false, before: None, now: None };
-
     /// Whether the block was resident before, and whether it is now.
     pub(super) fn residence(&self) -> (bool, bool) {
         (self.before.is_some(), self.now.is_some())

@@ -10,7 +10,7 @@
 //! Its parts, each in a file of its own:
 //! * the index and the policy ([`HashedCache`]);
 //! * the placement: at the access, which needs no code beside the policy's; at the eviction by the
-//!   client (`eviction.rs`); or by a scheme of movement ([`RemoteLevel`]);
+//!   client (`eviction.rs`);
 //! * what is known of the clients (`clients.rs`), and of the cache below (`below.rs`).
 //!
 //! `queries.rs` has the calls that ask for state. [`DenseLevel`] is a level with placement at the
@@ -35,7 +35,6 @@ use std::sync::Arc;
 use crate::content::{Digest, Prober, Unusable};
 use crate::counts::Counts;
 use crate::hashed::{Found, Frame, HashedCache};
-use crate::movement::RemoteLevel;
 use crate::placement::{Eviction, OnHit, Placement, PlacementError, WayDown};
 use crate::policy::{Awareness, Context, Entry, Policy, Spec, SpecError};
 use crate::reference::WriteMode;
@@ -73,7 +72,10 @@ pub use supply::Portion;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Level {
-    blocks: Blocks,
+    /// The resident blocks, and the policy that chooses victims.
+    cache: HashedCache,
+    /// `None`: blocks are placed at their access.
+    placement: Option<EvictionPlacement>,
     mode: WriteMode,
     /// `None`: the caller says which evictions count, or there are none.
     clients: Option<Box<Clients>>,
@@ -81,16 +83,6 @@ pub struct Level {
     below: Option<Box<CacheBelow>>,
     /// Blocks that clients evicted, still to be placed.
     pending: Pending,
-}
-
-/// The resident blocks, and what decides when they are placed.
-#[expect(clippy::large_enum_variant, reason = "most levels are of the large kind")]
-enum Blocks {
-    /// A policy chooses the victims. Without an `EvictionPlacement`, blocks are placed at their
-    /// access.
-    Policy(HashedCache, Option<EvictionPlacement>),
-    /// A scheme of movement decides both.
-    Scheme(Box<RemoteLevel>),
 }
 
 /// Blocks to be placed, where each was found, and how many of them are done.
@@ -129,33 +121,26 @@ impl Level {
         let cache = HashedCache::new(policy, seed);
         let placement =
             rules.map(|rules| EvictionPlacement::new(spec, capacity, rules, mode, seed));
-        Ok(Self::of(Blocks::Policy(cache, placement.transpose()?), mode))
+        Ok(Self::of(cache, placement.transpose()?, mode))
     }
 
     /// An empty level with placement at the access and any policy, even one that is not in the
     /// registry. `seed`: see [`new`](Self::new).
     pub fn of_policy(policy: Box<dyn Policy>, mode: WriteMode, seed: u64) -> Self {
-        Self::of(Blocks::Policy(HashedCache::new(policy, seed), None), mode)
+        Self::of(HashedCache::new(policy, seed), None, mode)
     }
 
-    /// A level of a scheme of movement.
-    pub fn of_scheme(level: RemoteLevel) -> Self {
-        Self::of(Blocks::Scheme(Box::new(level)), WriteMode::Allocate)
-    }
-
-    fn of(blocks: Blocks, mode: WriteMode) -> Self {
-        Self { blocks, mode, clients: None, below: None, pending: Pending::default() }
+    fn of(cache: HashedCache, placement: Option<EvictionPlacement>, mode: WriteMode) -> Self {
+        Self { cache, placement, mode, clients: None, below: None, pending: Pending::default() }
     }
 
     /// Declares that blocks are numbered from 0 in the order of their first references, as in a
     /// simulation. Call it before the first request. `names` gives the real numbers; hashing and
     /// sampling use them, so that a simulation does what a server does.
     pub fn number_blocks(&mut self, names: Option<Arc<[u64]>>) {
-        if let Blocks::Policy(cache, placement) = &mut self.blocks {
-            cache.number_blocks(names.clone());
-            if let (Some(placement), Some(names)) = (placement, names) {
-                placement.name_blocks(names);
-            }
+        self.cache.number_blocks(names.clone());
+        if let (Some(placement), Some(names)) = (&mut self.placement, names) {
+            placement.name_blocks(names);
         }
     }
 
@@ -188,13 +173,10 @@ impl Level {
     /// [`next_placement`](Self::next_placement) afterwards until it returns `None`.
     pub fn request(&mut self, request: &Request, cold: impl FnOnce() -> bool) -> Referred {
         let Request { block, is_write, .. } = *request;
-        let (Blocks::Policy(cache, placement), Some(clients)) =
-            (&mut self.blocks, self.clients.as_deref_mut())
-        else {
-            if let Blocks::Policy(cache, None) = &mut self.blocks {
-                if request.is_streamed && self.mode.admits(is_write) {
-                    return cache.pass(block, is_write, cold).into();
-                }
+        let Self { cache, placement, clients, .. } = self;
+        let Some(clients) = clients.as_deref_mut() else {
+            if placement.is_none() && request.is_streamed && self.mode.admits(is_write) {
+                return cache.pass(block, is_write, cold).into();
             }
             return self.reference(block, is_write, cold);
         };
@@ -226,49 +208,34 @@ impl Level {
         is_write: bool,
         cold: impl FnOnce() -> bool,
     ) -> Referred {
-        match &mut self.blocks {
-            Blocks::Policy(cache, None) => {
+        let Self { cache, placement, .. } = self;
+        match placement {
+            None => {
                 let referred = cache.reference(block, is_write, self.mode, cold).into();
                 if let Some(below) = &mut self.below {
                     below.referenced(cache, block, referred);
                 }
                 referred
             }
-            Blocks::Policy(cache, Some(placement)) if is_write => placement.write(cache, block),
-            Blocks::Policy(cache, Some(placement)) => placement.read(cache, block, cold()),
-            Blocks::Scheme(_) => Referred::NOTHING,
+            Some(placement) if is_write => placement.write(cache, block),
+            Some(placement) => placement.read(cache, block, cold()),
         }
     }
 
     /// A reference of a client whose evictions do not become known: the block is placed at its
     /// access, whatever the placement.
     pub fn reference_by_access(&mut self, block: u64, is_write: bool, cold: bool) -> Referred {
-        match &mut self.blocks {
-            Blocks::Policy(cache, Some(placement)) => {
-                placement.access(cache, block, is_write, cold)
-            }
-            _ => self.reference(block, is_write, || cold),
+        match &mut self.placement {
+            Some(placement) => placement.access(&mut self.cache, block, is_write, cold),
+            None => self.reference(block, is_write, || cold),
         }
     }
 
     /// A read of a block that another client has too: a copy here stays.
     pub fn read_shared(&mut self, block: u64, cold: bool) -> Referred {
-        match &mut self.blocks {
-            Blocks::Policy(cache, Some(placement)) => placement.read_shared(cache, block, cold),
-            _ => self.reference(block, false, || cold),
-        }
-    }
-
-    /// Notes that a block is delivered to a client or written by it. Only at a level of a scheme,
-    /// where [`request`](Self::request) is not called.
-    pub fn delivered(&mut self, request: &Request) {
-        let Some(deliveries) = self.deliveries_mut() else { return };
-        let Request { block, is_write, is_whole, asker, .. } = *request;
-        let Asker { client, now_us, connected, .. } = asker;
-        if is_write {
-            deliveries.write(block, client, is_whole, now_us);
-        } else {
-            deliveries.read(block, client, is_whole, now_us, connected);
+        match &mut self.placement {
+            Some(placement) => placement.read_shared(&mut self.cache, block, cold),
+            None => self.reference(block, false, || cold),
         }
     }
 
@@ -277,11 +244,8 @@ impl Level {
     /// A client reports evictions, in this order. Blocks that no other client holds are to be
     /// placed: call [`next_placement`](Self::next_placement) until it returns `None`.
     pub fn told_evicted(&mut self, gone: &[ClientEviction], sender: Sender) {
-        let (Blocks::Policy(cache, placement), Some(clients)) =
-            (&mut self.blocks, self.clients.as_deref_mut())
-        else {
-            return;
-        };
+        let Self { cache, placement, .. } = self;
+        let Some(clients) = self.clients.as_deref_mut() else { return };
         let Pending { blocks, found, .. } = &mut self.pending;
         blocks.clear();
         clients.evicted(cache, gone, sender, (blocks, found));
@@ -291,14 +255,10 @@ impl Level {
     /// A client reports one eviction. Returns whether, as far as known, no other client holds the
     /// block. Places nothing.
     pub fn is_last_copy(&mut self, gone: ClientEviction, sender: Sender) -> bool {
-        let (Blocks::Policy(cache, _), Some(clients)) =
-            (&mut self.blocks, self.clients.as_deref_mut())
-        else {
-            return true;
-        };
+        let Some(clients) = self.clients.as_deref_mut() else { return true };
         let Pending { blocks, found, .. } = &mut self.pending;
         blocks.clear();
-        clients.evicted(cache, &[gone], sender, (blocks, found));
+        clients.evicted(&mut self.cache, &[gone], sender, (blocks, found));
         let is_last = !blocks.is_empty();
         self.pending.begin(None);
         is_last
@@ -306,26 +266,22 @@ impl Level {
 
     /// The client evicted a block that no other client has. Returns what to do.
     pub fn client_evicted(&mut self, block: u64) -> Down {
-        match &mut self.blocks {
-            Blocks::Policy(cache, Some(placement)) => placement.evicted(cache, block, false),
-            _ => Down::Skip,
-        }
+        let Some(placement) = &mut self.placement else { return Down::Skip };
+        placement.evicted(&mut self.cache, block, false)
     }
 
     /// The client evicted a block that no other client has, and its contents are here. Returns what
     /// to do.
     pub fn handed_over(&mut self, block: u64) -> Down {
-        match &mut self.blocks {
-            Blocks::Policy(cache, Some(placement)) => placement.evicted(cache, block, true),
-            _ => Down::Skip,
-        }
+        let Some(placement) = &mut self.placement else { return Down::Skip };
+        placement.evicted(&mut self.cache, block, true)
     }
 
     /// The next block to be placed, and how. [`evicted`](Self::evicted) then has the blocks evicted
     /// for it.
     #[inline]
     pub fn next_placement(&mut self) -> Option<(u64, Down)> {
-        let Blocks::Policy(cache, Some(placement)) = &mut self.blocks else { return None };
+        let Self { cache, placement: Some(placement), .. } = self else { return None };
         if let Some(foreseen) = placement.foreseen(cache) {
             return Some(foreseen);
         }
@@ -337,33 +293,28 @@ impl Level {
 
     /// Places an evicted block, whose data arrived in the given way. Returns its frame. Do not call
     /// it if a client has read or written the block since [`Down::Fetch`].
-    pub fn arrived(&mut self, block: u64, way: WayDown) -> Option<Frame> {
-        if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {
+    pub fn arrived(&mut self, block: u64, way: WayDown) -> Frame {
+        if let Some(placement) = &mut self.placement {
             placement.arrived(block, way);
         }
         self.place(block)
     }
 
-    /// Places a block that no client requested or evicted. Counts no access. Returns its frame;
-    /// `None` at a level of a scheme, where only neighbours bring blocks.
-    pub fn place(&mut self, block: u64) -> Option<Frame> {
-        let Blocks::Policy(cache, _) = &mut self.blocks else { return None };
-        let Found { hit, frame } = cache.place(block);
+    /// Places a block that no client requested or evicted. Counts no access. Returns its frame.
+    pub fn place(&mut self, block: u64) -> Frame {
+        let Found { hit, frame } = self.cache.place(block);
         if let Some(clients) = &mut self.clients {
-            clients.placed(cache, block, hit);
+            clients.placed(&mut self.cache, block, hit);
         }
-        Some(frame)
+        frame
     }
 
     /// A client reports that it holds a block. If a hit would remove the copy, so does this report.
     /// Returns the frame that the block had, if it was removed. A report of a block that was
     /// neither delivered to the client nor written by it is ignored.
     pub fn told_held(&mut self, block: u64, sender: Sender) -> Option<Frame> {
-        let (Blocks::Policy(cache, placement), Some(clients)) =
-            (&mut self.blocks, self.clients.as_deref_mut())
-        else {
-            return None;
-        };
+        let Self { cache, placement, .. } = self;
+        let clients = self.clients.as_deref_mut()?;
         let is_known = clients.held(cache, block, sender);
         placement.as_ref().filter(|_| is_known)?.held(cache, block)
     }
@@ -373,7 +324,7 @@ impl Level {
     /// # Errors
     /// The summary is unusable and nothing has changed. Request a whole one.
     pub fn told_content(&mut self, digest: &Digest) -> Result<(), Unusable> {
-        let Blocks::Policy(cache, _) = &mut self.blocks else { return Err(Unusable::Malformed) };
+        let cache = &mut self.cache;
         match (&mut self.clients, &mut self.below) {
             (Some(clients), _) => clients.published(cache, digest),
             (None, Some(below)) => below.published(cache, digest),
@@ -385,8 +336,8 @@ impl Level {
     /// their caches in blocks, or `None`. While clients do, a content-aware policy here uses
     /// knowledge that is one exchange old: otherwise both sides could evict the last copy.
     pub fn followed_by(&mut self, above: Option<u32>) {
-        if let (Blocks::Policy(cache, _), Some(clients)) = (&mut self.blocks, &mut self.clients) {
-            clients.followed_by(cache, above);
+        if let Some(clients) = &mut self.clients {
+            clients.followed_by(&mut self.cache, above);
         }
     }
 
@@ -395,13 +346,7 @@ impl Level {
     /// the part. Returns the number of all parts; call it until all are done.
     pub fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
         let Some(clients) = &mut self.clients else { return 0 };
-        match &mut self.blocks {
-            Blocks::Policy(cache, _) => clients.forget_clients(cache, gone, part),
-            Blocks::Scheme(_) => {
-                let deliveries = clients.deliveries.as_mut();
-                deliveries.map_or(0, |deliveries| deliveries.forget_clients(gone, part))
-            }
-        }
+        clients.forget_clients(&mut self.cache, gone, part)
     }
 
     /// A range changes by other means than writes: forgets who holds its blocks.
@@ -423,8 +368,8 @@ impl Level {
     /// Notes the answer to a request that went below. `hit`: whether the cache there had the block,
     /// if known.
     pub fn answered_below(&mut self, block: u64, is_write: bool, hit: Option<bool>) {
-        if let (Blocks::Policy(cache, _), Some(below)) = (&mut self.blocks, &mut self.below) {
-            below.answered(cache, block, is_write, hit);
+        if let Some(below) = &mut self.below {
+            below.answered(&mut self.cache, block, is_write, hit);
         }
     }
 
@@ -437,15 +382,15 @@ impl Level {
 
     /// Notes that the cache below holds a block now, or no longer.
     pub fn told_below(&mut self, block: u64, holds: bool) {
-        if let (Blocks::Policy(cache, _), Some(below)) = (&mut self.blocks, &mut self.below) {
-            below.told(cache, block, holds);
+        if let Some(below) = &mut self.below {
+            below.told(&mut self.cache, block, holds);
         }
     }
 
     /// Forgets what the cache below reported, since some reports were lost.
     pub fn lost_below(&mut self) {
-        if let (Blocks::Policy(cache, _), Some(below)) = (&mut self.blocks, &mut self.below) {
-            below.lost(cache);
+        if let Some(below) = &mut self.below {
+            below.lost(&mut self.cache);
         }
     }
 
@@ -494,15 +439,10 @@ impl Level {
 
     /// Forgets a block entirely (TRIM, invalidation). Returns the frame that it had.
     pub fn discard(&mut self, block: u64) -> Option<Frame> {
-        let frame = match &mut self.blocks {
-            Blocks::Policy(cache, placement) => {
-                if let Some(placement) = placement {
-                    placement.discard(block);
-                }
-                cache.discard(block)
-            }
-            Blocks::Scheme(level) => return level.discard(block),
-        };
+        if let Some(placement) = &mut self.placement {
+            placement.discard(block);
+        }
+        let frame = self.cache.discard(block);
         if frame.is_some() {
             self.clients.iter_mut().for_each(|clients| clients.discarded(block));
             self.below.iter_mut().for_each(|below| below.discarded(block));
@@ -512,7 +452,7 @@ impl Level {
 
     /// Removes the data of a block from the staging area, since it is stale or incomplete.
     pub fn unstage(&mut self, block: u64) {
-        if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {
+        if let Some(placement) = &mut self.placement {
             placement.unstage(block);
         }
     }

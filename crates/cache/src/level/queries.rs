@@ -2,9 +2,8 @@
 
 use super::clients::Clients;
 use super::eviction::EvictionPlacement;
-use super::{BelowCounts, Blocks, ClientCounts, Counts, Knowledge, Level, PlacementCounts};
+use super::{BelowCounts, ClientCounts, Counts, Knowledge, Level, PlacementCounts};
 use crate::hashed::{Evicted, Frame, HashedCache};
-use crate::movement::RemoteLevel;
 use crate::placement::{Eviction, OnHit, Placement, PlacementError, WayDown};
 use crate::policy::{Awareness, Spec};
 
@@ -12,35 +11,23 @@ impl Level {
     /// What the last call evicted, in order.
     #[inline]
     pub fn evicted(&self) -> &[Evicted] {
-        match &self.blocks {
-            Blocks::Policy(cache, _) => cache.evicted(),
-            Blocks::Scheme(level) => level.evicted(),
-        }
+        self.cache.evicted()
     }
 
     /// The frame of a resident block.
     #[inline]
     pub fn frame(&self, block: u64) -> Option<Frame> {
-        match &self.blocks {
-            Blocks::Policy(cache, _) => cache.frame(block),
-            Blocks::Scheme(level) => level.frame(block),
-        }
+        self.cache.frame(block)
     }
 
     /// Capacity in blocks.
     pub fn capacity(&self) -> u32 {
-        match &self.blocks {
-            Blocks::Policy(cache, _) => cache.policy().capacity(),
-            Blocks::Scheme(level) => level.capacity(),
-        }
+        self.cache.policy().capacity()
     }
 
     /// Number of resident blocks.
     pub fn len(&self) -> u32 {
-        match &self.blocks {
-            Blocks::Policy(cache, _) => cache.policy().len(),
-            Blocks::Scheme(level) => level.len(),
-        }
+        self.cache.policy().len()
     }
 
     /// Whether no block is resident.
@@ -50,41 +37,31 @@ impl Level {
 
     /// The resident blocks with their frames.
     pub fn residents(&self) -> Vec<(u64, Frame)> {
-        match &self.blocks {
-            Blocks::Policy(cache, _) => cache.residents(),
-            Blocks::Scheme(level) => level.residents(),
-        }
+        self.cache.residents()
     }
 
     /// The resident blocks whose handle numbers are in a range, and the end of all handle numbers:
     /// see [`HashedCache::residents_within`].
     pub fn residents_within(&self, part: std::ops::Range<u32>) -> (Vec<(u64, Frame)>, u32) {
-        match &self.blocks {
-            Blocks::Policy(cache, _) => (cache.residents_within(part), cache.handles()),
-            Blocks::Scheme(level) => (level.residents_within(part), level.handles()),
-        }
+        (self.cache.residents_within(part), self.cache.handles())
     }
 
     /// Prefetches what references to these blocks will need, best if they come in this order, so
     /// that the processor's cache misses overlap. The frames of resident blocks are appended to
     /// `frames`.
     pub fn prefetch(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
-        if let Blocks::Policy(cache, _) = &mut self.blocks {
-            cache.warm(blocks, frames);
-        }
+        self.cache.warm(blocks, frames);
         if let Some(clients) = &self.clients {
             clients.prefetch(blocks);
         }
     }
 
     /// Changes the capacity, at least 1, at run time. [`evicted`](Self::evicted) has the blocks
-    /// that had to go. Does nothing at a level of a scheme.
+    /// that had to go.
     pub fn resize(&mut self, capacity: u32) {
-        if let Blocks::Policy(cache, placement) = &mut self.blocks {
-            cache.resize(capacity);
-            if let Some(placement) = placement {
-                placement.resize(capacity);
-            }
+        self.cache.resize(capacity);
+        if let Some(placement) = &mut self.placement {
+            placement.resize(capacity);
         }
     }
 
@@ -95,8 +72,8 @@ impl Level {
     /// eviction if it stays.
     ///
     /// # Errors
-    /// The level is one of a scheme, or a policy is content-aware, or they do not fit together:
-    /// nothing has changed then.
+    /// A policy is content-aware, or policy and placement do not fit together: nothing has changed
+    /// then.
     pub fn replace(
         &mut self,
         spec: &Spec,
@@ -104,19 +81,15 @@ impl Level {
         knowledge: Option<Knowledge>,
         seed: u64,
     ) -> Result<(), PlacementError> {
-        let refused = |what: &str| PlacementError(format!("{what} cannot be replaced at run time"));
         let capacity = self.capacity();
-        let Blocks::Policy(cache, rules) = &mut self.blocks else {
-            return Err(refused("a scheme of movement"));
-        };
-        if cache.is_aware() || Awareness::of(spec).is_some() {
-            return Err(refused("a content-aware policy"));
+        if self.cache.is_aware() || Awareness::of(spec).is_some() {
+            let what = "a content-aware policy cannot be replaced at run time";
+            return Err(PlacementError(what.to_owned()));
         }
         let next = Self::new(spec, capacity, placement, self.mode, seed)?;
-        let Blocks::Policy(next, next_rules) = next.blocks else { return Ok(()) };
-        cache.replace_policy(next.into_policy());
-        let before = std::mem::replace(rules, next_rules);
-        if let (Some(now), Some(before)) = (rules, before) {
+        self.cache.replace_policy(next.cache.into_policy());
+        let before = std::mem::replace(&mut self.placement, next.placement);
+        if let (Some(now), Some(before)) = (&mut self.placement, before) {
             now.count_on(&before);
         }
         self.pending.clear();
@@ -129,27 +102,21 @@ impl Level {
 
     // ------------------------------------------------------------------ its parts
 
-    /// The blocks and their policy; `None` at a level of a scheme.
-    pub fn cache(&self) -> Option<&HashedCache> {
-        match &self.blocks {
-            Blocks::Policy(cache, _) => Some(cache),
-            Blocks::Scheme(_) => None,
-        }
+    /// The blocks and their policy.
+    pub fn cache(&self) -> &HashedCache {
+        &self.cache
     }
 
     /// The blocks and their policy, to tell the policy what a neighbour holds.
-    pub(crate) fn cache_mut(&mut self) -> Option<&mut HashedCache> {
-        match &mut self.blocks {
-            Blocks::Policy(cache, _) => Some(cache),
-            Blocks::Scheme(_) => None,
-        }
+    pub(crate) fn cache_mut(&mut self) -> &mut HashedCache {
+        &mut self.cache
     }
 
     /// Whether renumbered blocks need their [real numbers](Self::number_blocks): the policy hashes
     /// them, or the placement samples them.
     pub fn needs_names(&self) -> bool {
         let samples = self.rules().is_some_and(|rules| rules.on_hit == OnHit::Adaptive);
-        samples || self.cache().is_some_and(HashedCache::hashes_blocks)
+        samples || self.cache.hashes_blocks()
     }
 
     /// Whether the policy is content-aware: it prefers victims that the neighbouring cache holds.
@@ -157,74 +124,44 @@ impl Level {
     /// If the neighbour is the cache below, reference a missing block when its reply has come: what
     /// the cache below holds then decides the victim.
     pub fn is_content_aware(&self) -> bool {
-        self.cache().is_some_and(HashedCache::is_aware)
-    }
-
-    /// The level of a scheme of movement, if this is one.
-    pub fn scheme(&self) -> Option<&RemoteLevel> {
-        match &self.blocks {
-            Blocks::Policy(..) => None,
-            Blocks::Scheme(level) => Some(level),
-        }
-    }
-
-    /// Mutable access to the level of a scheme of movement, for messages of its neighbours.
-    pub fn scheme_mut(&mut self) -> Option<&mut RemoteLevel> {
-        match &mut self.blocks {
-            Blocks::Policy(..) => None,
-            Blocks::Scheme(level) => Some(level),
-        }
+        self.cache.is_aware()
     }
 
     /// Continues with the blocks and the policy of a saved level of the same kind and capacity.
     pub fn restore(&mut self, saved: HashedCache) {
-        let Blocks::Policy(cache, _) = &mut self.blocks else { return };
-        *cache = saved;
+        self.cache = saved;
         if let Some(clients) = &mut self.clients {
-            clients.restored(cache);
+            clients.restored(&self.cache);
         }
     }
 
     /// The rules of placement at eviction, if the level uses it.
     pub fn rules(&self) -> Option<&Eviction> {
-        match &self.blocks {
-            Blocks::Policy(_, placement) => placement.as_ref().map(EvictionPlacement::rules),
-            Blocks::Scheme(_) => None,
-        }
+        self.placement.as_ref().map(EvictionPlacement::rules)
     }
 
     /// Whether blocks that clients evict are placed at present: not while placement that adapts
     /// places them at the access.
     pub fn places_evicted(&self) -> bool {
-        match &self.blocks {
-            Blocks::Policy(_, Some(placement)) => placement.places_evicted(),
-            Blocks::Policy(_, None) => false,
-            Blocks::Scheme(_) => true,
-        }
+        self.placement.as_ref().is_some_and(EvictionPlacement::places_evicted)
     }
 
     /// Whether contents of blocks that clients evict are of use at present: to place the blocks, or
     /// for `auto` to learn how many come with contents.
     pub fn asks_for_contents(&self) -> bool {
-        match &self.blocks {
-            Blocks::Policy(_, Some(placement)) => placement.asks_for_contents(),
-            _ => self.places_evicted(),
-        }
+        self.placement.as_ref().is_some_and(EvictionPlacement::asks_for_contents)
     }
 
     /// The share of evictions that come with contents when these are asked for, from 0 to 1, as far
     /// as `auto` has counted; otherwise 0.
     pub fn contents_share(&self) -> f64 {
-        match &self.blocks {
-            Blocks::Policy(_, Some(placement)) => placement.contents_share(),
-            _ => 0.0,
-        }
+        self.placement.as_ref().map_or(0.0, EvictionPlacement::contents_share)
     }
 
     /// Sets the share of time, from 0 to 1, in which clients keep the store of this level busy, for
     /// `auto`. Until it is set, the store counts as always busy.
     pub fn set_store_busy(&mut self, share: f64) {
-        if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {
+        if let Some(placement) = &mut self.placement {
             placement.set_store_busy(share);
         }
     }
@@ -232,33 +169,24 @@ impl Level {
     /// Takes memory for `known` blocks at once, resident and remembered by the policy, so that no
     /// array is larger than it must be. It changes nothing else.
     pub fn make_room(&mut self, known: u32) {
-        if let Blocks::Policy(cache, _) = &mut self.blocks {
-            cache.make_room(known);
-        }
+        self.cache.make_room(known);
     }
 
-    /// Number of blocks that were known at once, resident or remembered by the policy; 0 for a
-    /// scheme.
+    /// Number of blocks that were known at once, resident or remembered by the policy.
     pub fn known_most(&self) -> u32 {
-        match &self.blocks {
-            Blocks::Policy(cache, _) => cache.handles(),
-            Blocks::Scheme(_) => 0,
-        }
+        self.cache.handles()
     }
 
     /// Sets how evicted blocks come down.
     pub fn set_way_down(&mut self, down: WayDown) {
-        if let Blocks::Policy(_, Some(placement)) = &mut self.blocks {
+        if let Some(placement) = &mut self.placement {
             placement.set_way_down(down);
         }
     }
 
     /// Blocks that the staging area may hold now, beside the capacity.
     pub fn staging_blocks(&self) -> u32 {
-        match &self.blocks {
-            Blocks::Policy(_, Some(placement)) => placement.staging_blocks(),
-            _ => 0,
-        }
+        self.placement.as_ref().map_or(0, EvictionPlacement::staging_blocks)
     }
 
     /// Blocks that the emulated clients are believed to hold; 0 without an emulation.
@@ -268,25 +196,19 @@ impl Level {
 
     /// The policy that decides now, if the level's policy chooses among several.
     pub fn leader(&self) -> Option<&'static str> {
-        self.cache().and_then(|cache| cache.policy().leader())
+        self.cache.policy().leader()
     }
 
     // ------------------------------------------------------------------ counts
 
     /// The usual counts of a level.
     pub fn counts(&self) -> &Counts {
-        match &self.blocks {
-            Blocks::Policy(cache, _) => cache.counts(),
-            Blocks::Scheme(level) => level.counts(),
-        }
+        self.cache.counts()
     }
 
     /// The counts of placement at eviction; all 0 without it.
     pub fn placement_counts(&self) -> PlacementCounts {
-        match &self.blocks {
-            Blocks::Policy(_, Some(placement)) => *placement.counts(),
-            _ => PlacementCounts::default(),
-        }
+        self.placement.as_ref().map(|placement| *placement.counts()).unwrap_or_default()
     }
 
     /// The counts of the knowledge of clients; all 0 without any.
@@ -301,11 +223,9 @@ impl Level {
 
     /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
-        if let Blocks::Policy(cache, placement) = &mut self.blocks {
-            cache.restart_counts();
-            if let Some(placement) = placement {
-                placement.restart_counts();
-            }
+        self.cache.restart_counts();
+        if let Some(placement) = &mut self.placement {
+            placement.restart_counts();
         }
     }
 
@@ -314,13 +234,8 @@ impl Level {
     /// # Errors
     /// Says which invariant does not hold.
     pub fn validate(&self) -> Result<(), String> {
-        match &self.blocks {
-            Blocks::Policy(cache, placement) => {
-                cache.validate()?;
-                placement.as_ref().map_or(Ok(()), EvictionPlacement::validate)?;
-            }
-            Blocks::Scheme(level) => level.validate()?,
-        }
+        self.cache.validate()?;
+        self.placement.as_ref().map_or(Ok(()), EvictionPlacement::validate)?;
         self.clients.as_ref().map_or(Ok(()), |clients| clients.validate())
     }
 }

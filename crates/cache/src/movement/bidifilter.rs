@@ -47,7 +47,6 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
         },
     ],
     build,
-    level: None,
 };
 
 fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {

@@ -31,7 +31,6 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
     two_passes: false,
     parameters: &[STEPS],
     build: |arguments, build| stack(&build, |_, config| HintK::new(arguments, config)),
-    level: Some(|arguments, config| Box::new(HintK::new(arguments, config))),
 };
 
 /// A cache of Hint-K.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::Scheme;
 use super::hfa::MoveLog;
-use super::level::{LevelConfig, SchemeLevel};
 use super::topology::Topology;
 use crate::policy::{Arguments, Parameter, SpecError};
 
@@ -24,15 +23,10 @@ pub struct SchemeInfo {
     /// Whether it needs two passes: the first logs the moves that the second uses.
     pub two_passes: bool,
     pub(super) build: fn(&Arguments, Build<'_>) -> Built,
-    /// Makes one level, if the levels of the scheme can run in processes of their own.
-    pub(super) level: Option<BuildLevel>,
 }
 
 /// The default seed of the random numbers.
 pub const DEFAULT_SEED: u64 = 42;
-
-/// Makes one level of a scheme.
-pub(super) type BuildLevel = fn(&Arguments, LevelConfig<'_>) -> Box<dyn SchemeLevel>;
 
 /// A scheme, or the reason why it could not be made.
 pub(super) type Built = Result<Box<dyn Scheme>, SpecError>;

@@ -2,8 +2,7 @@
 //! answers on their way up, and blocks from above or below; it reports the blocks that leave it. It
 //! knows nothing else of its neighbours.
 //!
-//! A simulation stacks such levels in one process (`stack.rs`). A server or a client runs one of
-//! them behind an index (`remote.rs`); there, messages carry these types to other processes.
+//! `stack.rs` puts such levels one below the other.
 //!
 //! Not here: how a level decides (`hfa/`, `hint_k.rs`), and the data of the blocks.
 
@@ -12,7 +11,7 @@ use crate::Entry;
 
 /// What a level tells the level below with a request that it cannot serve itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Bid {
+pub(super) struct Bid {
     /// Whether it can take a block without an eviction.
     pub has_room: bool,
     /// Activity of the least active block that could be evicted (Hint-K), if there is one.
@@ -33,7 +32,7 @@ pub(super) struct Upper {
 
 /// What goes with a block when it moves to another level.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Load {
+pub(super) struct Load {
     /// Hint frequency: F of HFA.
     pub frequency: f64,
     /// The last moves of the block as Hint-K remembers them; 0 without any.
@@ -55,7 +54,7 @@ pub(super) struct Passing {
 
 /// What an answer says of its block on the way up.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pass {
+pub(super) enum Pass {
     /// The block comes from the disk or was written; no cache keeps it yet.
     Fresh {
         /// F of the block at the nearest level below: it says whether a block may come up later in
@@ -161,11 +160,6 @@ pub(super) trait SchemeLevel: Send {
     /// own included; `levels`: how many caches these are.
     fn introduce(&mut self, upper: u16, blocks: u64, levels: u16) {
         let _ = (upper, blocks, levels);
-    }
-
-    /// Sets the blocks of all levels on the way through this one; only before the first reference.
-    fn measure_way(&mut self, blocks: u64) {
-        let _ = blocks;
     }
 
     /// Serves a reference to a resident block, by a client or through a level above.

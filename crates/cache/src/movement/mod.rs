@@ -7,9 +7,8 @@
 //! block, and records each [`Move`]. The simulator computes what moves cost.
 //!
 //! If the levels of a scheme can be written apart from each other, they are `SchemeLevel`s
-//! (`level.rs`): HFA's variants and Hint-K. A simulation stacks them (`stack.rs`); a server or a
-//! client runs one of them and exchanges messages with other processes ([`RemoteLevel`],
-//! `remote.rs`). The other schemes decide for all levels at once, and run in simulations only.
+//! (`level.rs`), and stacked (`stack.rs`): HFA's variants and Hint-K. The other schemes decide for
+//! all levels at once. All of them run in simulations only (docs/developer/decisions.md).
 //!
 //! Not here: placement at the access, and placement below unmodified clients: see `placement`.
 
@@ -25,7 +24,6 @@ mod level;
 mod promote;
 mod promote_arc;
 mod registry;
-mod remote;
 mod segments;
 mod stack;
 mod tandem;
@@ -34,9 +32,7 @@ mod topology;
 
 pub use hfa::MoveLog;
 pub use info::{Build, DEFAULT_SEED, SchemeInfo};
-pub use level::{Bid, Load, Pass};
-pub use registry::{SchemeSpec, schemes, schemes_with_levels};
-pub use remote::{EvictedBlock, LinkCounts, Lookup, PromotedBlock, RemoteLevel, Requester};
+pub use registry::{SchemeSpec, schemes};
 pub use topology::{MAX_NODES, Node, Topology, TopologyError};
 
 use crate::{Entry, Reference};

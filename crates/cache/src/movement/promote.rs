@@ -23,7 +23,6 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
     two_passes: false,
     parameters: &[CHANCE, START],
     build,
-    level: None,
 };
 
 fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, SpecError> {

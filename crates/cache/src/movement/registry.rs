@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use super::Scheme;
 use super::info::{Build, SchemeInfo};
-use super::level::{LevelConfig, SchemeLevel};
 use crate::policy::{Arguments, SpecError};
 
 /// Every scheme, in the order in which tables list them.
@@ -22,16 +21,6 @@ pub fn schemes() -> &'static [&'static SchemeInfo] {
         &super::bidifilter::INFO,
         &super::tandem::INFO,
     ]
-}
-
-/// The names of the schemes that can run one level in each process, as a list in words.
-pub fn schemes_with_levels() -> String {
-    let names = schemes().iter().filter(|info| info.level.is_some()).map(|info| info.name);
-    let names: Vec<_> = names.collect();
-    match names.split_last() {
-        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
-        _ => names.concat(),
-    }
 }
 
 /// A scheme as configured: its name and the value of every option.
@@ -50,27 +39,6 @@ impl SchemeSpec {
     /// The description of the scheme.
     pub fn info(&self) -> &'static SchemeInfo {
         self.info
-    }
-
-    /// Whether each of its levels can be a process of its own, with messages between them.
-    pub fn has_levels(&self) -> bool {
-        self.info.level.is_some()
-    }
-
-    /// Makes one level.
-    ///
-    /// # Errors
-    /// The scheme decides for all levels at once, so its levels cannot be made alone.
-    pub(super) fn level(&self, config: LevelConfig<'_>) -> Result<Box<dyn SchemeLevel>, SpecError> {
-        match self.info.level {
-            Some(level) => Ok(level(&self.arguments, config)),
-            None => Err(SpecError(format!(
-                "placement {}: its levels cannot be processes of their own; {} can, the others run \
-                 in simulations",
-                self.info.name,
-                schemes_with_levels()
-            ))),
-        }
     }
 
     /// Makes the scheme.

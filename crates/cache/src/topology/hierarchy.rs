@@ -168,16 +168,14 @@ impl Hierarchy {
         self.changed.extend(self.moves.iter().map(|moved| moved.entry()));
         for entry in self.changed.drain(..) {
             let holds = self.lower.iter().any(|level| level.frame(entry.into()).is_some());
-            if let Some(cache) = top.cache_mut() {
-                cache.neighbour_holds(entry.into(), holds);
-            }
+            top.cache_mut().neighbour_holds(entry.into(), holds);
         }
     }
 
     /// Tells the level below, if it is informed, whether the first level holds a block.
     fn inform(&mut self, entry: Entry, holds: bool) {
-        if let (true, Some(cache)) = (self.informs, self.lower[0].cache_mut()) {
-            cache.neighbour_holds(entry.into(), holds);
+        if self.informs {
+            self.lower[0].cache_mut().neighbour_holds(entry.into(), holds);
         }
     }
 

@@ -430,7 +430,7 @@ fn above_eviction_based_placement_the_first_level_knows_exactly() {
             }
             ours.reference(Reference::new(block, random.below(5) == 0));
             naive.access(block);
-            let mut residents = ours.top().unwrap().cache().unwrap().policy().residents();
+            let mut residents = ours.top().unwrap().cache().policy().residents();
             residents.sort_unstable();
             assert_eq!(residents, naive.resident(), "{text} step {step} UNDERCROFT_SEED={seed}");
         }

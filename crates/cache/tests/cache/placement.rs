@@ -121,7 +121,7 @@ fn check_end(id: &str, ours: &Hierarchy, e: &Value) {
     for (key, expected) in e["final"].as_object().unwrap() {
         let level: usize = key[1..2].parse().unwrap();
         let mut held = match level {
-            1 => ours.top().unwrap().cache().unwrap().policy().residents(),
+            1 => ours.top().unwrap().cache().policy().residents(),
             _ => residents(&ours.lower()[level - 2]),
         };
         let mut expected = letters(expected);
@@ -231,7 +231,7 @@ fn check_one_lru(refs: &[u32], sizes: &[u32]) -> Result<(), String> {
         if found != level {
             return Err(format!("{sizes:?}, step {i}: level {found:?}, stack {level:?}"));
         }
-        let mut all = ours.top().unwrap().cache().unwrap().policy().residents();
+        let mut all = ours.top().unwrap().cache().policy().residents();
         ours.lower().iter().for_each(|level| all.extend(residents(level)));
         let count = all.len();
         all.sort_unstable();
@@ -305,7 +305,7 @@ fn global_placement_is_exclusive() {
         let mut ours = hierarchy(&levels, "gl");
         for step in 0..800 {
             ours.reference(Reference::read(random.block(blocks)));
-            let mut all = ours.top().unwrap().cache().unwrap().policy().residents();
+            let mut all = ours.top().unwrap().cache().policy().residents();
             ours.lower().iter().for_each(|level| all.extend(residents(level)));
             let count = all.len();
             all.sort_unstable();

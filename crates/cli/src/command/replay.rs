@@ -3,7 +3,6 @@
 use std::io::{Write, stdout};
 
 use undercroft_cache::Below;
-use undercroft_cache::movement::{SchemeSpec, schemes_with_levels};
 use undercroft_cache::policy::{Awareness, Context, Knows, Spec};
 use undercroft_hints::Report;
 use undercroft_nbd::{ClientOptions, Uri};
@@ -124,8 +123,13 @@ fn below(
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    let scheme = args.simulation.scheme()?;
-    check(args, scheme.as_ref())?;
+    args.simulation.check().map_err(|_| {
+        let placement = &args.simulation.placement;
+        Error::Usage(format!(
+            "--placement {placement}: the volume's placement is the server's setting; a client \
+             with --l1 tells it what it evicts with --report evictions"
+        ))
+    })?;
     if args.simulation.warmup != undercroft_sim::Warmup::Records(0) {
         let why = "--warmup: the server counts everything; replay the beginning on its own instead";
         return Err(Error::Usage(why.into()));
@@ -135,14 +139,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let (mut l1, mut known, mut awareness) = (None, Below::Nothing, Awareness::default());
     if let Some(spec) = &args.l1 {
         let config = spec.config(block_bytes, trace.unique())?;
-        let policy = config.policy.to_string();
-        if let Some(scheme) = scheme.as_ref().filter(|_| policy != "lru") {
-            let name = scheme.info().name;
-            return Err(Error::Usage(format!(
-                "placement {name} over {policy}: the scheme itself decides what is kept; write \
-                 the level with lru, as --l1 32MiB:lru"
-            )));
-        }
         let blocks = |level: &LevelSpec| Ok(level.config(block_bytes, trace.unique())?.capacity);
         known = below(args, &config.policy, blocks)?;
         awareness = Awareness::of(&config.policy).unwrap_or_default();
@@ -164,7 +160,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         below: known,
         awareness,
         probe: args.probe,
-        placement: scheme,
         options,
     };
     let bar = Simulating::start(trace.len());
@@ -196,33 +191,6 @@ async fn must_be_empty(uri: &Uri, options: &ClientOptions, writes: u64) -> Resul
     }
 }
 
-/// What goes together: with a scheme of movement the first level is one of its levels, and the
-/// server, whose volume has the same placement, runs the next.
-fn check(args: &Args, scheme: Option<&SchemeSpec>) -> Result<(), Error> {
-    let Some(scheme) = scheme else {
-        return args.simulation.check().map_err(|_| {
-            let placement = &args.simulation.placement;
-            Error::Usage(format!(
-                "--placement {placement}: the volume's placement is the server's setting; a client \
-                 with --l1 tells it what it evicts with --report evictions"
-            ))
-        });
-    };
-    let name = scheme.info().name;
-    let refuse = |why: &str| Err(Error::Usage(format!("--placement {name}: {why}")));
-    if !scheme.has_levels() {
-        let known = schemes_with_levels();
-        return refuse(&format!("it runs in simulations only; over a server {known} do"));
-    }
-    if args.l1.is_none() {
-        return refuse("the replay runs the first level: say its size, as --l1 32MiB:lru");
-    }
-    if args.report != Report::Nothing {
-        return refuse("levels say more to each other than --report does: leave that out");
-    }
-    Ok(())
-}
-
 fn print(out: &mut impl Write, report: &ReplayReport) -> Result<(), Error> {
     writeln!(out, "requests       {} block requests of the trace", count(report.requests))?;
     if let Some(l1) = &report.l1 {
@@ -249,17 +217,6 @@ fn print(out: &mut impl Write, report: &ReplayReport) -> Result<(), Error> {
     }
     if let Some(probed) = &report.probed {
         print_probed(out, probed)?;
-    }
-    if let Some(level) = &report.level {
-        let (demotions, promotions) = (count(level.demotions), count(level.promotions_in));
-        let (messages, bytes) = (count(level.messages), count(level.message_bytes));
-        writeln!(
-            out,
-            "{:<14} {demotions} blocks sent down, {promotions} came up, {} of them in exchange; \
-             {messages} messages of {bytes} bytes",
-            level.placement,
-            count(level.exchanges_in)
-        )?;
     }
     let latency = &report.latency_us;
     writeln!(

@@ -312,11 +312,7 @@ async fn the_advice_says_what_placement_auto_brings() {
 #[test]
 fn volumes_without_advice_say_why() {
     let place = Place::new();
-    for (options, why) in [
-        ("cache=off", "no cache"),
-        ("policy=lru-ca", "content-aware"),
-        ("placement=d-hfa,policy=lru", "scheme"),
-    ] {
+    for (options, why) in [("cache=off", "no cache"), ("policy=lru-ca", "content-aware")] {
         let server = place.serve(&format!("--volume demo=mem:,size=64MiB,{options}"));
         let now = wait_for(&server, |now| now["state"] == "off");
         assert!(now["why"].as_str().unwrap().contains(why), "{options}: {now}");

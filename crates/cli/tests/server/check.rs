@@ -50,6 +50,8 @@ fn what_is_wrong_ends_with_the_code_of_a_start() {
         (2, "--volume v=nothing:v.img", "expected a store"),
         (2, "--volume v=file:v.img,size=2MiB", "v.img: has 1048576 bytes, not 2097152"),
         (2, "--volume v=file:v.img,block=12KiB", "12288 bytes is not a power of two"),
+        (2, "--volume v=mem:,size=1MiB,placement=d-hfa,k=4", "placement d-hfa is for simulations"),
+        (2, "--volume v=mem:,size=1MiB --placement tandem", "placement=auto, and let clients"),
         (1, "--volume v=file:w.img", "w.img: No such file"),
         (1, "--volume v=file:w.img,size=1MiB,create=no", "w.img: No such file"),
         (1, "--volume v=file:no/w.img,size=1MiB", "no/w.img: No such file"),

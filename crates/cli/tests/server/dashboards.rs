@@ -49,20 +49,14 @@ impl Everything {
         let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         place.write("cert.pem", certified.cert.pem());
         place.write("key.pem", certified.signing_key.serialize_pem());
-        // One below, that is told; one that is a level of a scheme, above another; one that knows
-        // what its clients hold; one that records.
+        // One below, that is told; one that knows what its clients hold; one that records.
         let below = Place::new();
-        let lower = below.serve(
-            "--volume coop=mem:,size=1MiB,placement=eviction,cache=256KiB \
-             --volume level=mem:,size=1MiB,policy=lru,placement=d-hfa,cache=256KiB",
-        );
+        let lower = below.serve("--volume coop=mem:,size=1MiB,placement=eviction,cache=256KiB");
         let socket = below.path("socket").display().to_string();
         let server = place.serve(&format!(
             "--tls-certificate cert.pem --tls-key key.pem \
              --volume a=file:a.img,size=1MiB,write=back,placement=eviction,cache=256KiB,record=rec \
              --volume told=nbd+unix:///coop?socket={socket},report=evictions,cache=256KiB \
-             --volume level=nbd+unix:///level?socket={socket},policy=lru,placement=d-hfa,\
-             cache=256KiB \
              --volume aware=mem:,size=1MiB,policy=lru-ca,cache=256KiB"
         ));
         Everything { server, lower, place, _below: below }
@@ -212,7 +206,7 @@ async fn every_panel_has_figures() {
     assert_eq!(prometheus.ask("label/job/values", &[]), json!(["undercroft"]));
     let volumes =
         prometheus.ask("label/volume/values", &[("match[]", "undercroft_read_blocks_total")]);
-    assert_eq!(volumes, json!(["a", "aware", "level", "told"]));
+    assert_eq!(volumes, json!(["a", "aware", "told"]));
     let hits = prometheus.values("undercroft_read_hit_blocks_total{volume=\"a\"}");
     assert!(hits[0] >= 100.0, "{hits:?}");
     drop(client);

@@ -24,7 +24,6 @@ mod faults;
 mod health;
 mod kill;
 mod late_objects;
-mod levels;
 mod limits;
 mod live;
 mod losses;

@@ -85,7 +85,7 @@ fn what_a_program_asks_and_evicts_is_recorded() {
     // The program has one buffer: each read evicts the block before.
     let evictions = info["left_out"].as_u64().unwrap() as usize;
     assert!(evictions >= reads - 1 && evictions <= reads + 1, "{said} {info}");
-    let simulate = "--l1 64blk:lru --placement eviction --evictions told --json";
+    let simulate = "--l1 64blk:lru --placement eviction,on-hit=move --evictions told --json";
     let output = place.undercroft(&format!("simulate {file} {simulate}"));
     assert!(output.status.success(), "{}", text(&output.stderr));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();

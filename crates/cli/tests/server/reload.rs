@@ -257,7 +257,6 @@ async fn a_refused_configuration_changes_nothing() {
     for (others, why) in [
         (b("cache = 'off'"), "cache: changed, which needs a restart"),
         (b("cache = '1MiB'\npolicy = 'lru-ca'"), "policy: changed, which needs a restart"),
-        (b("cache = '1MiB'\npolicy = 'lru'\nplacement = 'd-hfa'"), "placement: changed"),
         (same.clone() + &new(mem, "size = '1MiB'"), "give it a cache of its own"),
         (same.clone() + &new("file:nowhere/x.img", small), "is not added"),
         (same.clone() + &new("file:wrong.img", "size = '2MiB'\ncache = '512KiB'"), "is not added"),

@@ -104,7 +104,7 @@ fn what_is_wrong_is_said_and_changes_nothing() {
         (2, "a client=db", ["nobody shows a certificate", "client-roots"]),
         (2, "c cache=1MiB", ["there is no volume 'c'; served are: a, b", ""]),
         (1, "a cache=off", ["cache: changed, which needs a restart", ""]),
-        (1, "a placement=d-hfa policy=lru", ["placement: changed, which needs a restart", ""]),
+        (2, "a placement=d-hfa", ["placement d-hfa is for simulations", "placement=auto"]),
         (1, "a cache=3MiB policy=lru-ca", ["policy: changed, which needs a restart", ""]),
     ] {
         let said = refused(&place, code, &format!("set {} {options}", server.uri("")));

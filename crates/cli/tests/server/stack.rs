@@ -113,10 +113,6 @@ impl Trace {
         Some(Trace { place, path })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// What the simulator says of the levels.
     pub(super) fn simulate(&self, levels: &str, placement: &str) -> Value {
         let path = self.path.display();
@@ -132,21 +128,6 @@ impl Trace {
         let said = self.place.undercroft(&asked);
         assert!(said.status.success(), "{asked}: {}", text(&said.stderr));
         serde_json::from_slice(&said.stdout).unwrap()
-    }
-
-    /// A trace that was recorded with `undercroft` itself: its beginning.
-    pub(super) fn recorded() -> Trace {
-        let place = Place::new();
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let whole = root.join("examples/postgres-tpcc.uct.zst").canonicalize().unwrap();
-        let asked = format!("trace convert {} -o whole.csv", whole.display());
-        let made = place.undercroft(&asked);
-        assert!(made.status.success(), "{}", text(&made.stderr));
-        let whole = text(&place.read("whole.csv"));
-        let first: Vec<_> = whole.lines().take(8000).collect();
-        place.write("t.csv", first.join("\n"));
-        let path = place.path("t.csv");
-        Trace { place, path }
     }
 }
 

@@ -3,9 +3,9 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use undercroft_hints::{
-    Abilities, Asked, BLOCKS_MAX, BlockRun, ClientId, ClientStat, DIGEST_PART_BYTES, EvictFlags,
-    Follow, Following, Grant, Hint, MESSAGE_BYTES_MAX, Moves, Passed, PolicyName, Query, Told,
-    Tracking, Verdict, parse, parse_evictions, parse_told, put_end,
+    Abilities, BLOCKS_MAX, BlockRun, ClientId, ClientStat, DIGEST_PART_BYTES, EvictFlags, Follow,
+    Following, Grant, Hint, MESSAGE_BYTES_MAX, PolicyName, Query, Told, Tracking, parse,
+    parse_evictions, parse_told, put_end,
 };
 
 /// SplitMix64.
@@ -50,7 +50,7 @@ impl Random {
     }
 
     fn hint(&mut self) -> Hint {
-        match self.below(11) {
+        match self.below(8) {
             0 => Hint::Evict {
                 age_us: self.next() as u32,
                 sequence: self.next() as u32,
@@ -65,52 +65,24 @@ impl Random {
             2 => Hint::Promote(self.runs()),
             3 => Hint::Hold(self.runs()),
             4 => {
-                let (hits, last_idle) = (self.next() as u32, self.next() as u32);
-                let moves = self.bit().then(|| Moves {
-                    frequency: self.below(1000) as f64 / 8.0,
-                    references: self.next() as u32,
-                    history: self.next() as u8,
-                    exchanges: self.bit(),
-                });
-                Hint::Frequency { run: self.run(), hits, last_idle, moves }
-            }
-            5 => {
                 let bits = 1 + self.below(500) as u32;
                 let (hashes, seed) = (1 + self.below(255) as u8, self.next() as u8);
                 let filter = self.bytes(bits.div_ceil(8) as usize);
                 Hint::Digest { bits, hashes, seed, part: 0, filter }
             }
-            6 => {
+            5 => {
                 let (bits, hashes) = (1 + self.next() as u32 / 2, 1 + self.below(255) as u8);
                 let length = self.below(40) as usize;
                 let (seed, sequence) = (self.next() as u8, self.next() as u32);
                 Hint::Changes { bits, hashes, seed, sequence, positions: self.bytes(length) }
             }
-            7 => Hint::Follow(Follow {
+            6 => Hint::Follow(Follow {
                 what: [Following::Nothing, Following::Blocks, Following::Digest]
                     [self.below(3) as usize],
                 filter_bits: self.next() as u8,
                 hashes: self.next() as u8,
                 publish_ppm: self.next() as u32,
                 capacity_blocks: self.next(),
-            }),
-            8 => Hint::Ask(Asked {
-                block: self.below(BLOCKS_MAX),
-                references: self.next() as u32,
-                life: self.next() as u32,
-                above_blocks: self.next() as u32,
-                above_levels: self.next() as u8,
-                least: self.bit().then(|| self.next() as u16),
-                has_room: self.bit(),
-                is_held: self.bit(),
-            }),
-            9 => Hint::Pass(Passed {
-                block: self.below(BLOCKS_MAX),
-                verdict: [Verdict::Fresh, Verdict::Moved, Verdict::Kept, Verdict::Exchanged]
-                    [self.below(4) as usize],
-                frequency: self.below(1000) as f64 / 8.0,
-                nearest: self.below(1000) as f64 / 8.0,
-                history: self.next() as u8,
             }),
             _ => Hint::ClientStat(Box::new(ClientStat {
                 reads: self.next(),
@@ -294,14 +266,12 @@ fn what_breaks_the_format_says_where() {
         let head = [&bits.to_be_bytes()[..], &[hashes, 0], &part.to_be_bytes()].concat();
         [head, vec![0; length]].concat()
     };
-    let cases: [(u16, &[u8], usize); 11] = [
+    let cases: [(u16, &[u8], usize); 9] = [
         (1, &[0; 7], 12),
         (1, &[0; 12], 16),
         (2, &[0; 16], 24),
         (2, &far, 8),
         (3, &[0; 9], 16),
-        (5, &[0; 15], 20),
-        (5, &[0; 17], 24),
         (7, &digest(0, 1, 0, 0), 8),
         (7, &digest(9, 1, 0, 1), 8),
         (7, &digest(9, 1, 1, 2), 8),
@@ -374,6 +344,22 @@ fn runs_keep_to_their_ranges() {
     }
 }
 
+/// What levels of schemes said to each other in earlier versions: an older client goes on without.
+#[test]
+fn records_and_abilities_of_earlier_versions_are_passed_over() {
+    let mut message = BytesMut::new();
+    for kind in [5, 11, 12] {
+        message.put_u16(kind);
+        message.put_u16(0);
+        message.put_u32(32);
+        message.put_bytes(0xff, 32);
+    }
+    let hint = Hint::Hold(vec![BlockRun::new(7, 3).unwrap()]);
+    hint.put(&mut message);
+    assert_eq!(parse(&message.freeze()), Ok(vec![hint]));
+    assert_eq!(Abilities::parse("evict,freq").to_string(), "evict");
+}
+
 #[test]
 fn a_policy_is_a_name_and_nothing_else() {
     assert_eq!(PolicyName::new("w-tinylfu").as_str(), "w-tinylfu");
@@ -384,7 +370,7 @@ fn a_policy_is_a_name_and_nothing_else() {
 
 #[test]
 fn contexts_are_written_and_read() {
-    let all = "evict,demote,promote,freq,digest,hold,stat";
+    let all = "evict,demote,promote,digest,hold,stat";
     assert_eq!(Abilities::parse(all).to_string(), all);
     let some = Abilities::parse("stat,teleport,,evict");
     assert_eq!(some, Abilities { evict: true, stat: true, ..Abilities::default() });

@@ -158,8 +158,6 @@ fn refusal(config: &VolumeConfig) -> Option<&'static str> {
         Some("it is turned off (adviser=no)")
     } else if Awareness::of(&config.policy).is_some() {
         Some(CONTENT_AWARE)
-    } else if config.placement.scheme().is_some() {
-        Some("a scheme that moves blocks between servers decides what is cached")
     } else {
         None
     }

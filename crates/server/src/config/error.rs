@@ -38,9 +38,6 @@ pub enum VolumeError {
     /// `client-cache` without a policy that uses it.
     #[error("volume {0}: client-cache is for a policy with knows=emulation; leave it out")]
     ClientCache(String),
-    /// A movement scheme does not fit the other options.
-    #[error("volume {0}: placement={1}: {2}")]
-    Scheme(String, String, &'static str),
     /// Requests cannot be recorded.
     #[error("volume {0}: record: {1}")]
     Recording(String, io::Error),

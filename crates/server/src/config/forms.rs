@@ -96,6 +96,46 @@ macro_rules! words {
 }
 pub(super) use words;
 
+/// A placement that a server can have. A scheme of movement is none: these run in simulations.
+pub(super) mod placement {
+    use undercroft_cache::movement::SchemeSpec;
+    use undercroft_cache::placement::Placement;
+
+    use super::*;
+
+    pub(in crate::config) use super::text::serialize;
+
+    pub(in crate::config) fn deserialize<'de, D>(from: D) -> Result<Placement, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        parse(&String::deserialize(from)?).map_err(Error::custom)
+    }
+
+    /// Parses `access`, `eviction,on-hit=move` and the like.
+    pub(in crate::config) fn parse(text: &str) -> Result<Placement, String> {
+        let name = text.split(',').next().unwrap_or_default();
+        if SchemeSpec::is_known(name) {
+            return Err(format!(
+                "placement {name} is for simulations; a server learns what its clients hold: choose \
+                 placement=auto, and let clients, or servers above, tell what they evict"
+            ));
+        }
+        let placement = text.parse::<Placement>().map_err(|error| error.to_string())?;
+        if placement.is_auto() && text.contains(',') {
+            return Err("placement auto: no options here, since it chooses itself; each client \
+                        decides whether it sends what it evicts"
+                .into());
+        }
+        if placement.is_by_cost() {
+            return Err("placement: down=auto is for simulations with a clock; here each client \
+                        decides whether it sends what it evicts: leave it out"
+                .into());
+        }
+        Ok(placement)
+    }
+}
+
 /// The form of any type with `FromStr` and `Display`.
 pub(super) mod text {
     use super::*;

@@ -12,7 +12,7 @@ use undercroft_cache::policy::Spec;
 use undercroft_text::{list, unquoted};
 
 use super::mistakes::{Mistake, is_of_shape, mistakes, note_places, read};
-use super::{Key, Reporting, ServerConfig, VolumeConfig, VolumePlacement, forms};
+use super::{Key, Reporting, ServerConfig, VolumeConfig, forms};
 
 /// Options of the server that can be set in the environment, as variables with the prefix
 /// `UNDERCROFT_`.
@@ -290,12 +290,8 @@ impl Settings {
         let tables = Vec::<Table>::deserialize(volumes).map_err(|e| e.message().to_owned())?;
         let tables = tables.into_iter().map(|mut table| {
             join(&mut table, inherited.clone());
-            let text = |table: &Table, key| table.get(key)?.as_str().map(str::to_owned);
-            if text(&table, "placement").is_some_and(|text| VolumePlacement::is_scheme(&text)) {
-                table.entry("policy").or_insert_with(|| "lru".into());
-            }
             table.entry("store").or_insert_with(|| "".into());
-            let name = text(&table, "name").unwrap_or_default();
+            let name = table.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
             volume_of(table).map_err(|what| format!("volume '{name}': {what}"))
         });
         let is_cache_given = server.contains_key("cache");
@@ -390,7 +386,7 @@ fn similar<'a>(wrong: &str, keys: impl Iterator<Item = &'a str>) -> Option<&'a s
 fn check_parameters(option: &str, text: &str) -> Result<(), Option<String>> {
     let checked = match option {
         "policy" => text.parse::<Spec>().map(drop).map_err(|error| error.to_string()),
-        "placement" => text.parse::<VolumePlacement>().map(drop).map_err(|e| e.to_string()),
+        "placement" => forms::placement::parse(text).map(drop),
         "report" => text.parse::<Reporting>().map(drop),
         _ => return Err(None),
     };

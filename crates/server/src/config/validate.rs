@@ -8,7 +8,7 @@ use undercroft_cache::policy::Awareness;
 use undercroft_text::Bytes;
 
 use super::volume::spare_frames;
-use super::{Address, CacheShare, ClientRule, ServerConfig, VolumeConfig, VolumePlacement};
+use super::{Address, CacheShare, ClientRule, ServerConfig, VolumeConfig};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:10809";
 
@@ -183,14 +183,6 @@ impl VolumeConfig {
                         and other than '.' and '..'"
                 .to_owned());
         }
-        let policy = self.policy.to_string();
-        if let Some(scheme) = self.placement.scheme().filter(|_| policy != "lru") {
-            let name = scheme.info().name;
-            return Err(format!(
-                "placement {name}, policy {policy}: the scheme itself decides what is kept; leave \
-                 policy= out"
-            ));
-        }
         let (bytes, block) = (self.cache.own().unwrap_or(rest), self.block_bytes);
         let blocks = bytes / u64::from(block.max(1));
         if blocks == 0 && self.cache != CacheShare::Off {
@@ -203,7 +195,7 @@ impl VolumeConfig {
         let blocks = u32::try_from(blocks).ok().filter(|&blocks| blocks < 1 << 31);
         let blocks = blocks.ok_or("cache: more than 2147483647 blocks; choose larger blocks")?;
         (self.cache_blocks, self.spare_frames) = (blocks, spare_frames(blocks));
-        if self.placement.rule() == Placement::Access && (self.estimate || self.reload_at_once) {
+        if self.placement == Placement::Access && (self.estimate || self.reload_at_once) {
             let why =
                 "with placement access nobody asks what clients evict, and nothing is reloaded";
             return Err(format!(
@@ -236,13 +228,6 @@ impl VolumeConfig {
         if self.cache == CacheShare::Off {
             return Err(format!("{key}: there is no cache (cache=off); leave it out"));
         }
-        if let Some(scheme) = self.placement.scheme() {
-            let name = scheme.info().name;
-            return Err(format!(
-                "{key}: the cache of a level keeps its size, which its neighbours know (placement \
-                 {name}): it neither lends nor borrows; leave it out"
-            ));
-        }
         let fewest = u64::from(self.shards) * u64::from(self.block_bytes);
         if least.is_some_and(|least| least > bytes || least < fewest) {
             return Err(format!(
@@ -271,9 +256,6 @@ impl VolumeConfig {
             "there is no cache (cache=off)".to_owned()
         } else if !self.adviser {
             "the server moves what its adviser says, which is turned off (adviser=no)".to_owned()
-        } else if let Some(scheme) = self.placement.scheme() {
-            let name = scheme.info().name;
-            format!("the cache of a level keeps its size (placement {name})")
         } else if Awareness::of(&self.policy).is_some() {
             format!("there is no advice for a content-aware policy ({})", self.policy)
         } else {
@@ -305,7 +287,7 @@ impl VolumeConfig {
     /// Checks that streams can pass the cache.
     fn validate_streams(&self) -> Result<(), String> {
         let is_aware = Awareness::of(&self.policy).is_some();
-        let is_access = self.placement == VolumePlacement::default();
+        let is_access = self.placement == Placement::Access;
         if self.stream_cutoff_bytes > 0 && (is_aware || !is_access) {
             return Err(
                 "stream-cutoff: streams pass a cache that places blocks when they are read or \
@@ -331,12 +313,6 @@ impl VolumeConfig {
         }
         if self.cache == CacheShare::Off {
             return Err(format!("report={report}: nothing leaves a cache that is off"));
-        }
-        if self.placement.scheme().is_some() {
-            return Err(format!(
-                "report={report}: a level of a scheme says more than that to the next one by \
-                 itself; leave report= out, or report=nothing where the store runs none"
-            ));
         }
         Ok(())
     }
@@ -406,7 +382,6 @@ mod tests {
             "@a=mem:",
             "a=mem:,dirty-percent=0",
             "a=mem:,stream-cutoff=1MiB,placement=eviction",
-            "a=mem:,stream-cutoff=1MiB,placement=demote",
             "a=mem:,stream-cutoff=1MiB,policy=lru-ca",
             "a=mem:,cache-min=2MiB",
             "a=mem:,cache-min=4KiB,shards=2",
@@ -414,11 +389,9 @@ mod tests {
             "a=mem:,cache-min=4KiB,cache-idle-s=0",
             "a=mem:,cache-idle-s=3601",
             "a=mem:,cache-max=2MiB,cache=off",
-            "a=mem:,cache-max=2MiB,placement=d-hfa",
             "a=mem:,share=sideways",
             "a=mem:,share=auto,cache=off",
             "a=mem:,share=auto,adviser=no",
-            "a=mem:,share=auto,placement=d-hfa",
             "a=mem:,share=auto,policy=lru-ca",
             "a=mem:,share=auto,cache-min=2MiB",
             "a=mem:,report=evictions",
@@ -426,7 +399,7 @@ mod tests {
             "a=nbd://h/d,report=sideways",
             "a=nbd://h/d,report=demotions,batch=65",
             "a=nbd://h/d,report=demotions,cache=off",
-            "a=mem:,placement=d-hfa,policy=mq",
+            "a=mem:,placement=d-hfa",
         ] {
             assert!(config(&[volume], "1MiB").is_err(), "{volume}");
         }

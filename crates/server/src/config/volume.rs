@@ -12,10 +12,9 @@ use undercroft_cache::policy::{Awareness, Knows, Spec};
 use undercroft_store::StoreSpec;
 
 use super::keys::{Changes, Key, keys};
-use super::{CacheShare, ClientRule, Reporting, VolumeError, VolumePlacement, forms};
+use super::{CacheShare, ClientRule, Reporting, VolumeError, forms};
 use crate::geometry::BLOCK_BYTES_MAX;
 use crate::listener::Listener;
-use crate::lower::Lower;
 use crate::volume::recorder::Recording;
 
 /// When a write is answered, and whether it is cached.
@@ -72,9 +71,8 @@ VolumeConfig {
     /// The replacement policy, with its parameters.
     "policy" "POLICY" policy: Spec = "mq".parse().expect("mq is a policy"), "forms::text",
         Cache inherited;
-    /// When a block comes into the cache: access, eviction[,on-hit=...], gl, auto, or a scheme of
-    /// movement, with their parameters.
-    "placement" "PLACEMENT" placement: VolumePlacement = VolumePlacement::default(), "forms::text",
+    /// When a block comes into the cache: access, eviction[,on-hit=...], gl or auto.
+    "placement" "PLACEMENT" placement: Placement = Placement::Access, "forms::placement",
         Cache inherited;
     /// How evictions by clients become known: told by them, or estimated by emulating the caches
     /// of those that tell nothing.
@@ -167,8 +165,6 @@ VolumeConfig {
     given: toml::Table = toml::Table::new();
     /// Receives what leaves the cache: the server below, if it is to be told.
     listener: Option<Arc<dyn Listener>> = None;
-    /// The server below, if it runs the next level of the scheme.
-    lower: Option<Arc<dyn Lower>> = None;
     ]
 }
 }
@@ -198,12 +194,6 @@ impl VolumeConfig {
             files: self.record_files,
             has_evictions,
         })
-    }
-
-    /// Whether the store runs the next level of the volume's scheme.
-    pub(crate) fn has_level_below(&self) -> bool {
-        let says_nothing = self.report.is_some_and(|report| report.is_nothing());
-        self.placement.scheme().is_some() && !says_nothing && self.store.is_upstream()
     }
 
     /// The options that differ from `next`, in the order of their names.
@@ -294,7 +284,7 @@ impl VolumeConfig {
 
     /// The placement of one shard; its staging area is the shard's part of the volume's.
     pub(crate) fn shard_placement(&self) -> Placement {
-        let mut placement = self.placement.rule();
+        let mut placement = self.placement;
         if let Placement::Eviction(rules) = &mut placement {
             if let Staging::Blocks(blocks) = &mut rules.staging {
                 *blocks = blocks.div_ceil(self.shards.max(1));
@@ -317,7 +307,7 @@ impl VolumeConfig {
 
     /// Whether a block that a client evicts for a request is placed after that request is served.
     pub(crate) fn reads_first(&self) -> bool {
-        let order = match self.placement.rule() {
+        let order = match self.placement {
             Placement::Access => Order::ReadFirst,
             Placement::Eviction(eviction) => eviction.order,
             Placement::Global(order) => order,
@@ -331,7 +321,7 @@ impl VolumeConfig {
         let awareness = Awareness::of(&self.policy);
         if let Some(awareness) = awareness {
             awareness.check().map_err(|error| VolumeError::Policy(name(), error))?;
-            let keeps = match self.placement.rule() {
+            let keeps = match self.placement {
                 Placement::Access => true,
                 Placement::Eviction(eviction) => {
                     eviction.on_hit == OnHit::Keep && awareness.knows == Knows::Exact
@@ -354,22 +344,6 @@ impl VolumeConfig {
         }
         if size % u64::from(alignment.max(1)) != 0 {
             return Err(VolumeError::Size(name(), size, alignment));
-        }
-        if let Some(scheme) = self.placement.scheme() {
-            let refused =
-                |why| Err(VolumeError::Scheme(name(), scheme.info().name.to_owned(), why));
-            if self.write != Write::Through || !self.write_allocate {
-                return refused(
-                    "writes go through: what is dirty cannot be handed over, and a write is a \
-                     reference that takes its block; leave write= out",
-                );
-            }
-            if self.shards > 1 {
-                return refused("its queues are of the whole cache; leave shards= out");
-            }
-            if self.cache_blocks == 0 {
-                return refused("a level needs a cache; leave cache=off out");
-            }
         }
         if self.cache_blocks > 0 && self.shards > self.cache_blocks {
             return Err(VolumeError::Shards(name(), self.shards));

@@ -19,7 +19,7 @@ use super::absent::Absent;
 use super::access::{REVOKED, admits, is_listed};
 use super::rate_limit::{Limiter, RateLimitedSession};
 use super::set::Door;
-use super::{advice_export, control_export, hint_session, level_answers, metrics, set};
+use super::{advice_export, control_export, hint_session, metrics, set};
 use crate::advice::page;
 use crate::clock;
 use crate::config::{Changes, VolumeConfig};
@@ -501,16 +501,11 @@ impl OpenedExport {
             return control.connect(peer, contexts);
         }
         let volume = &self.entry.volume;
-        let session = if opted_in(contexts) {
-            let (base, status) = (self.window.base(), Arc::clone(&self.status));
-            Box::new(hint_session::HintSession::new(volume, contexts, base, status)?)
-        } else {
-            self.export.connect(peer, contexts)?
-        };
-        if volume.config().lower.is_none() {
-            return Ok(session);
+        if !opted_in(contexts) {
+            return self.export.connect(peer, contexts);
         }
-        Ok(Box::new(level_answers::SettledSession::new(volume, session)))
+        let (base, status) = (self.window.base(), Arc::clone(&self.status));
+        Ok(Box::new(hint_session::HintSession::new(volume, contexts, base, status)?))
     }
 }
 

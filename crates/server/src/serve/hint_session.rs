@@ -20,7 +20,6 @@ use undercroft_nbd::{
     Answer, Client, ClientOptions, Command, Context, Failure, Refusal, Reply, Request, Session, Uri,
 };
 
-use super::level_answers::{self, LevelAnswers};
 use super::window::Window;
 use crate::volume::clients::Caller;
 use crate::volume::hint_batch::HintBatch;
@@ -52,8 +51,6 @@ pub(super) struct WindowLayout {
     base: u64,
     /// The kinds of hints accepted.
     takes: Abilities,
-    /// Bytes behind it in which a level of a scheme answers.
-    answers: u64,
 }
 
 impl WindowLayout {
@@ -61,17 +58,14 @@ impl WindowLayout {
     pub(super) fn of_volume(volume: &Volume, may_write: bool) -> Self {
         let base = volume.size().div_ceil(UNIT).saturating_mul(UNIT);
         let takes = abilities(volume);
-        let answers = if takes.freq { level_answers::AREAS } else { 0 };
-        Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes }, answers }
+        Self { base, takes: Abilities { demote: takes.demote && may_write, ..takes } }
     }
 
     /// The window of a control export. Connections have no common order, so content cannot be
-    /// reported as of a certain request, and no level answers are given there. Hints are accepted
-    /// only if the peer may write the volume.
+    /// reported as of a certain request. Hints are accepted only if the peer may write the volume.
     pub(super) fn of_control(volume: &Volume, may_write: bool) -> Self {
         let all = if may_write { abilities(volume) } else { Abilities::default() };
-        let takes = Abilities { follow: false, freq: false, ..all };
-        Self { base: 0, takes, answers: 0 }
+        Self { base: 0, takes: Abilities { follow: false, ..all } }
     }
 
     /// The contexts of this project that a query names. For an empty query this is the namespace
@@ -93,10 +87,7 @@ impl WindowLayout {
         // The key is not sent back.
         let kept = query.client.and_then(|id| id.key);
         let client = query.client.map(|id| format!(";client={:x}", id.number)).unwrap_or_default();
-        let level = level_answers::grant(volume, self.base.saturating_add(WINDOW));
-        let level = level.filter(|_| grant.grant.freq).map(|level| level.to_string());
-        let level = level.unwrap_or_default();
-        vec![Context { name: format!("{grant}{level}{client}"), key: COOP, kept }]
+        vec![Context { name: format!("{grant}{client}"), key: COOP, kept }]
     }
 
     /// First byte of the window.
@@ -107,7 +98,7 @@ impl WindowLayout {
     /// The export size that a session reports.
     pub(super) fn told_size(&self, contexts: &[Context]) -> u64 {
         let news = if agreed(contexts).0.follow { NEWS } else { 0 };
-        self.base.saturating_add(WINDOW + news.max(self.answers))
+        self.base.saturating_add(WINDOW + news)
     }
 }
 
@@ -115,18 +106,14 @@ impl WindowLayout {
 fn abilities(volume: &Volume) -> Abilities {
     let cooperates = volume.has_clients();
     let is_cached = volume.config().cache_blocks > 0;
-    // A level is told of requests and of blocks that move down, and decides everything else from
-    // these.
-    let is_level = volume.config().placement.scheme().is_some();
     Abilities {
-        evict: cooperates && !is_level,
+        evict: cooperates,
         demote: volume.places_evicted() && !volume.is_read_only(),
-        promote: is_cached && !is_level,
-        hold: cooperates && !is_level,
-        freq: is_level,
+        promote: is_cached,
+        hold: cooperates,
         stat: true,
         digest: volume.takes_digests(),
-        follow: is_cached && !is_level,
+        follow: is_cached,
     }
 }
 
@@ -155,8 +142,6 @@ pub(super) struct HintSession {
     unanswered: Option<Reply>,
     /// A message about evictions by the next request, and whether that request has come.
     riding: Option<(Heard, bool)>,
-    /// The answers to a level above.
-    answers: LevelAnswers,
     /// The evictions told with the current batch of requests.
     batch: HintBatch,
 }
@@ -172,7 +157,6 @@ impl HintSession {
         let inner = VolumeSession::new(volume, window.member.clone())?;
         let allocation = contexts.iter().any(|context| context.key != COOP);
         let (size, reads_first) = (volume.size(), volume.now().reads_first());
-        let answers = LevelAnswers::new(volume);
         Ok(Self {
             inner,
             window,
@@ -182,7 +166,6 @@ impl HintSession {
             reads_first,
             unanswered: None,
             riding: None,
-            answers,
             batch: HintBatch::default(),
         })
     }
@@ -193,7 +176,7 @@ impl Session for HintSession {
         let end = request.offset.saturating_add(request.length);
         let behind = self.base.saturating_add(WINDOW);
         if request.offset >= behind && request.length > 0 {
-            self.behind_window(request, behind);
+            self.news(request);
         } else if request.offset >= self.base && end > behind {
             let text = "over the end of the window".to_owned();
             request.reply.fail(Failure::Invalid, text);
@@ -215,10 +198,7 @@ impl Session for HintSession {
             }
             match request.command {
                 Command::BlockStatus { .. } => self.block_status(request),
-                _ => {
-                    let request = self.answers.ride(request, self.window.caller());
-                    self.inner.submit_with(request, self.unanswered.take());
-                }
+                _ => self.inner.submit_with(request, self.unanswered.take()),
             }
         } else {
             let text = "between the volume's end and the window".to_owned();
@@ -239,22 +219,16 @@ impl Session for HintSession {
     fn owed(&mut self) -> u64 {
         self.window.owed() + self.inner.owed()
     }
-
-    fn no_more(&mut self, _: bool) {
-        self.answers.no_more();
-    }
 }
 
 impl HintSession {
     /// Notes a message that consists of one EVICT record, as most do; it is applied with others
     /// when the batch ends. Returns any other request.
     fn note(&mut self, request: Request) -> Option<Request> {
-        // Riding hints, hints to a level, and hints without a request are handled elsewhere.
+        // Riding hints, and hints without a request are handled elsewhere.
         let volume = &self.window.volume;
         let is_plain = self.riding.is_none() && self.unanswered.is_none();
-        let (true, None, Some(member)) =
-            (is_plain, volume.config().placement.scheme(), &self.window.member)
-        else {
+        let (true, Some(member)) = (is_plain, &self.window.member) else {
             return Some(request);
         };
         let message = match &request.command {
@@ -289,7 +263,6 @@ impl HintSession {
             }
         }
         self.unanswered = Some(reply);
-        self.answers.message(&heard.hints);
         let rides = |hint: &Hint| match hint {
             Hint::Evict { flags, .. } => flags.rides,
             Hint::Demote { rides, .. } => *rides,
@@ -311,17 +284,6 @@ impl HintSession {
                 reply.fail(Failure::NoMemory, no_room.to_string());
             }
         }
-    }
-
-    /// A request behind the window; the volume's kind determines what is there.
-    fn behind_window(&mut self, request: Request, behind: u64) {
-        if !self.window.granted.freq {
-            return self.news(request);
-        }
-        // In order with the earlier requests.
-        self.inner.end_of_batch();
-        let from = request.offset - behind;
-        self.answers.request(request, from, self.window.caller());
     }
 
     /// Tells what the cache holds after all earlier requests.

@@ -170,7 +170,7 @@ fn cached(exports: &ExportTable) -> Vec<Arc<Volume>> {
     let all = exports.all().into_iter().map(|entry| Arc::clone(entry.volume()));
     all.filter(|volume| {
         let config = volume.config();
-        config.cache_blocks > 0 && config.placement.scheme().is_none() && !volume.is_closing()
+        config.cache_blocks > 0 && !volume.is_closing()
     })
     .collect()
 }

@@ -15,7 +15,6 @@ pub(crate) mod exports;
 mod hint_session;
 mod http;
 mod lending;
-mod level_answers;
 mod listeners;
 mod live;
 mod memory_limit;
@@ -33,7 +32,7 @@ mod window;
 
 pub use crate::config::{
     Address, CacheShare, Changes, ClientRule, Key, Limits, Reporting, ServerConfig, Settings,
-    TlsConfig, TlsMode, VolumePlacement,
+    TlsConfig, TlsMode,
 };
 pub use advice_export::advice_over_nbd;
 pub use check::{Checked, check};

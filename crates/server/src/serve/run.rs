@@ -33,7 +33,6 @@ use super::metrics::About;
 use super::reload::Problems;
 use super::state_folder::{StateFolder, save_now_and_then};
 use super::surroundings::Surroundings;
-use super::upstream::Notifier;
 use super::{http, memory_limit, unwritten, upstream};
 use crate::advice::feeder::feed;
 use crate::answer::Failed;
@@ -305,16 +304,9 @@ pub(super) async fn open_volume(
     upstream_options: &ClientOptions,
     surroundings: &Surroundings,
 ) -> Result<Arc<Volume>, ServeError> {
-    let (name, block_bytes) = (&config.name, config.block_bytes);
-    let notifier = match (config.placement.scheme(), config.report) {
-        (Some(scheme), _) if config.has_level_below() => {
-            Some(Notifier::Level(upstream::LevelSender::new(scheme.to_string(), block_bytes)))
-        }
-        (_, Some(report)) if !report.is_nothing() => {
-            Some(Notifier::Hints(upstream::HintSender::new(report, block_bytes)))
-        }
-        _ => None,
-    };
+    let name = &config.name;
+    let report = config.report.filter(|report| !report.is_nothing());
+    let sender = report.map(|report| upstream::HintSender::new(report, config.block_bytes));
     let options = OpenOptions {
         size: config.size,
         must_exist: !config.create,
@@ -322,7 +314,7 @@ pub(super) async fn open_volume(
         upstream: Some(upstream::upstream(
             upstream_options.clone(),
             config.reconnect,
-            notifier.clone(),
+            sender.clone(),
         )),
         on_made: Some(Arc::new(says_what_is_made(name.clone()))),
         on_warning: Some(Arc::new({
@@ -344,17 +336,7 @@ pub(super) async fn open_volume(
     })?;
     let mut config = config.clone();
     config.seed = surroundings.seed();
-    let mut sender = None;
-    match notifier {
-        Some(Notifier::Hints(tells)) => {
-            config.listener = Some(Arc::clone(&tells) as _);
-            sender = Some(tells);
-        }
-        Some(Notifier::Level(sender)) => {
-            config.lower = Some(Arc::new(upstream::LevelBelow(sender)))
-        }
-        None => {}
-    }
+    config.listener = sender.clone().map(|sender| sender as _);
     let bytes = usize::try_from(config.memory_bytes()).map_err(|_| {
         ServeError::Plan(format!("volume {name}: the cache is larger than memory can be"))
     })?;

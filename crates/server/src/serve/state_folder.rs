@@ -86,7 +86,7 @@ impl StateFolder {
     fn write(&self, volume: &Volume) -> Result<(), StateError> {
         // The neighbours of a level would not know about the restored blocks.
         let config = volume.config();
-        if config.cache_blocks == 0 || config.placement.scheme().is_some() {
+        if config.cache_blocks == 0 {
             return Ok(());
         }
         volume.content().and_then(|content| content.save(&self.content(volume)))

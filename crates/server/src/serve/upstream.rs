@@ -5,9 +5,7 @@
 //! are repeated over a new connection; they wait for it as long as configured, and then fail.
 
 mod hint_sender;
-mod level_sender;
 mod link;
-mod notifier;
 mod patience;
 
 use std::io::{self, ErrorKind};
@@ -22,9 +20,7 @@ use undercroft_nbd::{ClientError, ClientOptions, Uri};
 use undercroft_store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Upstream, Zeroing};
 
 pub(super) use hint_sender::HintSender;
-pub(super) use level_sender::{LevelBelow, LevelSender};
 use link::Link;
-pub(super) use notifier::Notifier;
 
 /// Most bytes of one request without data.
 const EFFECT_BYTES: u64 = 1 << 30;
@@ -33,17 +29,17 @@ const EFFECT_BYTES: u64 = 1 << 30;
 const ZEROES_BYTES: u64 = 1 << 20;
 
 /// Connects to exports of other servers, for [`undercroft_store::OpenOptions`]; with `tls` also to
-/// `nbds`. Requests wait for a server that is away as long as `waits`. A notifier serves one store
-/// only, whose server must accept its messages.
+/// `nbds`. Requests wait for a server that is away as long as `waits`. A sender of hints serves one
+/// store only, whose server must accept its messages.
 pub(super) fn upstream(
     options: ClientOptions,
     waits: Duration,
-    notifier: Option<Notifier>,
+    sender: Option<Arc<HintSender>>,
 ) -> Upstream {
     Arc::new(move |uri, read_only| {
-        let (options, notifier) = (options.clone(), notifier.clone());
+        let (options, sender) = (options.clone(), sender.clone());
         Box::pin(async move {
-            let store = NbdStore::connect(uri, options, read_only, waits, notifier).await?;
+            let store = NbdStore::connect(uri, options, read_only, waits, sender).await?;
             Ok(Arc::new(store) as Arc<dyn Store>)
         })
     })
@@ -59,7 +55,7 @@ impl NbdStore {
         mut options: ClientOptions,
         read_only: bool,
         waits: Duration,
-        notifier: Option<Notifier>,
+        sender: Option<Arc<HintSender>>,
     ) -> io::Result<NbdStore> {
         options.contexts = vec!["base:allocation".to_owned()];
         let name = uri.to_string();
@@ -67,7 +63,7 @@ impl NbdStore {
             let what = "say whom its certificate comes from, with --tls-upstream-roots FILE";
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {what}")));
         }
-        let link = Link::open(uri, options, name, read_only, waits, notifier).await?;
+        let link = Link::open(uri, options, name, read_only, waits, sender).await?;
         let link = Arc::new(link);
         tokio::spawn(link::keep(Arc::downgrade(&link)));
         Ok(NbdStore { link })

@@ -13,7 +13,7 @@ use super::hint_session::{Status, WINDOW, agreed};
 use crate::clock;
 use crate::counters::CooperationStats;
 use crate::volume::Volume;
-use crate::volume::clients::{Caller, Member, Teller};
+use crate::volume::clients::{Member, Teller};
 use crate::volume::feed::{Follower, NoRoom};
 use crate::volume::hint_batch::BLOCKS_MAX;
 use crate::volume::hint_dispatch::Heard;
@@ -120,11 +120,6 @@ impl Window {
         part.extend_from_slice(&text[of_text]);
         part.resize(length as usize, b' ');
         reply.data(vec![part.freeze()]);
-    }
-
-    /// The client that uses the window.
-    pub(super) fn caller(&self) -> Caller {
-        self.member.as_ref().map(|member| member.caller()).unwrap_or_default()
     }
 
     /// Executes a message.

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use undercroft_cache::movement::{DEFAULT_SEED, RemoteLevel};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Awareness;
 use undercroft_cache::{Knowledge, Level};
@@ -15,12 +14,6 @@ use crate::shard::Shard;
 use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digests, Hasher};
 use crate::shard::dirty_bounds::DirtyBounds;
-use crate::shard::levels::Levels;
-
-/// Least number of blocks whose deliveries a level of a scheme remembers. The capacity of the
-/// levels above is not known yet when the shard is built, and a block whose delivery is forgotten
-/// cannot come down again. Each block takes 24 bytes, and the table has twice as many places.
-const DELIVERIES_MIN: u32 = 1 << 19;
 
 impl VolumeConfig {
     /// What a shard is to know of its clients.
@@ -30,7 +23,6 @@ impl VolumeConfig {
             // With access-based placement a content-aware policy always works with estimates.
             estimates: self.estimate || !cooperates,
             client_blocks: clients.map(|blocks| blocks.div_ceil(self.shards.max(1))),
-            remembered: if self.placement.scheme().is_some() { DELIVERIES_MIN } else { 0 },
         }
     }
 
@@ -61,21 +53,11 @@ impl Shard {
         let frames = config.shard_frames(index, 0);
         let seed = config.seed.wrapping_add(u64::from(index));
         let placement = config.shard_placement();
-        let scheme = config.placement.scheme();
-        let levels = scheme.is_some().then(|| Levels::new(config.lower.clone()));
-        let cooperates = levels.is_some() || placement != Placement::Access;
+        let cooperates = placement != Placement::Access;
         let awareness = Awareness::of(&config.policy);
         let knowledge = config.knowledge(cooperates);
-        let mut level = match scheme {
-            Some(scheme) => {
-                let (bytes, has_lower) = (config.block_bytes, config.lower.is_some());
-                let level =
-                    RemoteLevel::new(scheme, capacity, bytes, has_lower, DEFAULT_SEED, seed);
-                Level::of_scheme(level.map_err(|e| VolumeError::Policy(config.name.clone(), e))?)
-            }
-            None => Level::new(&config.policy, capacity, &placement, config.mode(), seed)
-                .map_err(|error| VolumeError::Placement(config.name.clone(), error))?,
-        };
+        let mut level = Level::new(&config.policy, capacity, &placement, config.mode(), seed)
+            .map_err(|error| VolumeError::Placement(config.name.clone(), error))?;
         if cooperates || awareness.is_some() {
             level = level.knowing_clients(awareness, knowledge, seed);
         }
@@ -90,7 +72,7 @@ impl Shard {
         }
         let bounds = DirtyBounds::new(config, capacity as usize);
         let pool = Pools::from(pool);
-        let mut shard = Self::new(level, coop, levels, pool, geometry, bounds, listener);
+        let mut shard = Self::new(level, coop, pool, geometry, bounds, listener);
         (shard.digests, shard.staged_frames) = (digests, config.staged_frames());
         Ok(shard)
     }

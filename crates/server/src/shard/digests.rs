@@ -24,7 +24,7 @@
 //! So a known digest is that of the content that a read would return. Volumes that accept no data
 //! from clients keep no digests.
 //!
-//! Not here: what happens to accepted data (`eviction_placement.rs`, `levels.rs`).
+//! Not here: what happens to accepted data (`eviction_placement.rs`).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -309,13 +309,6 @@ impl Shard {
     /// The digest of any data; `None` if the volume keeps no digests.
     pub(crate) fn digest_of(&self, data: &Bytes) -> Option<u64> {
         self.digests.as_ref().map(|digests| digests.hasher.of(data))
-    }
-
-    /// Whether data from the store below are known to differ from what was delivered last.
-    pub(crate) fn is_disproven(&self, block: u64, data: &Bytes) -> bool {
-        let Some(digests) = &self.digests else { return false };
-        let known = self.known_digest(block);
-        known != 0 && digests.hasher.of(data) != known
     }
 
     fn is_reloading(&self, block: u64) -> bool {

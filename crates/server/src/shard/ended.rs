@@ -17,7 +17,6 @@ impl Shard {
         let Some(record) = self.active.get_mut(&block) else { return };
         record.running = Running::Nothing;
         self.counters.store_reads += 1;
-        let ended_well = result.is_ok();
         match result {
             Ok(content) => record.state.content = content,
             Err(failed) => {
@@ -36,7 +35,6 @@ impl Shard {
                 }
             }
         }
-        self.level_fetched(block, ended_well, fx);
         self.step(block, fx);
     }
 
@@ -72,11 +70,6 @@ impl Shard {
         let op = self.active.get_mut(&block).and_then(|record| record.queue.pop_front());
         let Some(BlockOp { job, .. }) = op else { return self.step(block, fx) };
         let ended_well = result.is_ok();
-        self.level_changed(block);
-        match &result {
-            Ok(()) => self.level_written(block, &job, fx),
-            Err(_) => self.level_fetched(block, false, fx),
-        }
         let result = result.map(|()| None);
         fx.finished.extend(job.part_done(block, &self.geometry, result));
         self.step(block, fx);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use undercroft_cache::placement::{ReloadQueue, WayDown};
-use undercroft_cache::{Asker, ClientEviction, Down, MAX_CLIENTS, Sender};
+use undercroft_cache::{Asker, ClientEviction, Down, Sender};
 use undercroft_frames::FrameMut;
 use undercroft_nbd::Pieces;
 
@@ -137,7 +137,7 @@ impl Shard {
 
     /// Makes an evicted block resident whose data are here or about to arrive. Returns its slot.
     fn arrive_evicted(&mut self, block: u64, way: WayDown, fx: &mut Effects) -> Option<u32> {
-        let slot = self.cache.arrived(block, way)?;
+        let slot = self.cache.arrived(block, way);
         self.leave_evicted(fx);
         self.enter(block, slot);
         self.slots[slot as usize].origin = match way {
@@ -258,16 +258,11 @@ impl Shard {
         for block in coop.staged.within(blocks) {
             coop.unstage(block, &mut self.cache);
         }
-        self.level_range();
     }
 
     /// The numbers of these clients, one bit for each, will be given to others: forgets the part
     /// `part` of what is known of them. Returns the number of all parts.
     pub(crate) fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
-        if part.start == 0 {
-            let numbers = 0..MAX_CLIENTS;
-            numbers.filter(|number| gone & 1 << number != 0).for_each(|it| self.forget_upper(it));
-        }
         let coop = self.coop.as_deref_mut();
         let awaited = coop.map_or(0, |coop| coop.awaited.forget_clients(gone, part.clone()));
         self.cache.forget_clients(gone, part).max(awaited)

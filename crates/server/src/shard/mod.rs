@@ -25,7 +25,6 @@ pub(crate) mod ended;
 pub(crate) mod endings;
 pub(crate) mod eviction_placement;
 pub(crate) mod execute;
-pub(crate) mod levels;
 pub(crate) mod ranges;
 pub(crate) mod staged;
 mod starved;
@@ -56,7 +55,6 @@ use crate::shard::dirty::DirtySet;
 use crate::shard::dirty_bounds::DirtyBounds;
 use crate::shard::endings::Endings;
 use crate::shard::execute::{Tools, Verdict, execute, write_now};
-use crate::shard::levels::Levels;
 use crate::shard::ranges::Ranges;
 use crate::shard::starved::Starved;
 use crate::shard::tell::Riders;
@@ -70,8 +68,6 @@ pub(crate) struct Shard {
     pub(crate) changes: Option<ContentLog>,
     /// Counts of what clients told, if the policy is content-aware.
     pub(crate) told: AwareStats,
-    /// Present if this shard is a level of a movement scheme.
-    pub(crate) levels: Option<Box<Levels>>,
     pub(crate) slots: Vec<Slot>,
     /// Present if clients may hand data over.
     pub(crate) digests: Option<Digests>,
@@ -122,8 +118,6 @@ pub(crate) struct Effects {
     pub(crate) riders: Riders,
     /// Whether a block was evicted.
     pub(crate) has_left: bool,
-    /// Whether a block moved down for which another may come up in exchange.
-    pub(crate) settles: bool,
     /// Whether write-outs are due.
     pub(crate) writes_out: bool,
 }
@@ -149,7 +143,6 @@ impl Shard {
     pub(crate) fn new(
         cache: Level,
         coop: Option<Cooperation>,
-        levels: Option<Levels>,
         pool: Pools,
         geometry: Arc<Geometry>,
         bounds: DirtyBounds,
@@ -161,7 +154,6 @@ impl Shard {
             coop: coop.map(Box::new),
             changes: None,
             told: AwareStats::default(),
-            levels: levels.map(Box::new),
             slots: (0..capacity).map(|_| Slot::default()).collect(),
             digests: None,
             active: HashMap::default(),
@@ -222,11 +214,9 @@ impl Shard {
     /// Completes a write that only has to change the copy in the block's slot, as most writes with
     /// write-back do. Returns false, with nothing changed, if the write needs more.
     pub(crate) fn write_now(&mut self, job: &Job, block: u64, slot: Option<Frame>) -> bool {
-        // Staged data and the answers of a level depend on the queue of the block.
-        let is_plain = self.coop.is_none() && self.levels.is_none();
-        let Some(slot) = slot.filter(|_| is_plain && !job.durable && self.delays_writes()) else {
-            return false;
-        };
+        // Staged data depend on the queue of the block.
+        let is_plain = self.coop.is_none() && !job.durable && self.delays_writes();
+        let Some(slot) = slot.filter(|_| is_plain) else { return false };
         let Self { slots, pool, dirty, geometry, .. } = self;
         let slot = &mut slots[slot as usize];
         if slot.active || slot.unloaded || self.ranges.cover(block) {
@@ -237,11 +227,6 @@ impl Shard {
 
     /// Makes a counted reference. The caller carries out the result on the slots.
     fn reference(&mut self, request: Request) -> Referred {
-        if self.levels.is_some() {
-            let referred = self.level_reference(&request);
-            self.cache.delivered(&request);
-            return referred;
-        }
         let geometry = &self.geometry;
         self.cache.request(&request, || geometry.first_touch(request.block))
     }
@@ -256,12 +241,12 @@ impl Shard {
     }
 
     /// Makes a block resident without counting a reference. Returns false if it was resident
-    /// already, or the policy refused it.
+    /// already.
     pub(crate) fn place(&mut self, block: u64, fx: &mut Effects) -> bool {
         if self.cache.frame(block).is_some() {
             return false;
         }
-        let Some(frame) = self.cache.place(block) else { return false };
+        let frame = self.cache.place(block);
         self.geometry.first_touch(block);
         self.leave_evicted(fx);
         self.enter(block, frame);

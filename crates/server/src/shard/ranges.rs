@@ -231,7 +231,6 @@ impl Shard {
                 }
             }
         }
-        self.level_range();
         for op in self.ranges.remove(number, blocks) {
             self.enqueue_unparked(op, fx);
         }

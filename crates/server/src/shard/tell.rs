@@ -23,9 +23,6 @@ use crate::shard::{Effects, Shard};
 impl Shard {
     /// A block was evicted: its slot is needed for another one.
     pub(crate) fn driven_out(&mut self, block: u64, frame: u32, fx: &mut Effects) {
-        if self.goes_down(block, frame, fx) {
-            return;
-        }
         let Some(listener) = self.listener.clone() else { return self.leave(block, frame, fx) };
         let slot = &self.slots[frame as usize];
         if slot.active || slot.state.dirty.is_some() {

@@ -14,11 +14,12 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::sleep;
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Awareness;
 use undercroft_frames::Memory;
 use undercroft_text::Bytes;
 
-use crate::config::{VolumeConfig, VolumePlacement};
+use crate::config::VolumeConfig;
 use crate::shard::digests::Hasher;
 use crate::shard::dirty_bounds::DirtyBounds;
 use crate::volume::reloader::reloader;
@@ -46,20 +47,10 @@ impl VolumeConfig {
     /// What keeps a volume with this configuration from getting the size, policy and placement of
     /// another one while it is served.
     pub(crate) fn fixes(&self, next: &VolumeConfig) -> Option<(&'static str, &'static str)> {
-        let (is_resized, has_policy, has_placement) = (
-            self.cache_blocks != next.cache_blocks,
-            self.policy.to_string() != next.policy.to_string(),
-            self.placement != next.placement,
-        );
+        let (has_policy, has_placement) =
+            (self.policy.to_string() != next.policy.to_string(), self.placement != next.placement);
         if (self.cache_blocks == 0) != (next.cache_blocks == 0) {
             return Some(("cache", "a cache is turned on or off"));
-        }
-        let is_scheme = |config: &VolumeConfig| config.placement.scheme().is_some();
-        if is_scheme(self) && is_resized {
-            return Some(("cache", "its neighbours know the size of a level"));
-        }
-        if has_placement && (is_scheme(self) || is_scheme(next)) {
-            return Some(("placement", "a scheme of movement begins or ends"));
         }
         let is_aware = |config: &VolumeConfig| Awareness::of(&config.policy).is_some();
         if has_policy && (is_aware(self) || is_aware(next)) {
@@ -75,7 +66,7 @@ impl VolumeConfig {
     }
 
     fn cooperates(&self) -> bool {
-        self.placement != VolumePlacement::default()
+        self.placement != Placement::Access
     }
 }
 
@@ -262,7 +253,7 @@ impl Volume {
         if cooperates {
             // Before the shards use them.
             self.clients.get_or_init(Arc::default);
-            if after.placement.rule().is_auto() {
+            if after.placement.is_auto() {
                 self.store_use.get_or_init(StoreUse::new);
             }
             self.begin_reloads();

@@ -6,12 +6,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use undercroft_cache::content::{AT_ONCE, Body, Digest};
 use undercroft_cache::{ClientEviction, Sender};
-use undercroft_hints::{EvictFlags, Hint, Moves, Passed};
+use undercroft_hints::{EvictFlags, Hint};
 
-use crate::clock;
 use crate::counters::CooperationStats;
 use crate::volume::clients::Caller;
 use crate::volume::hint_batch::{BLOCKS_MAX, HintBatch, Known, TOGETHER};
@@ -68,24 +66,6 @@ impl Volume {
             ..CooperationStats::default()
         };
         let mut work = Work::of_client(self, 0);
-        if self.config.placement.scheme().is_some() {
-            self.hear_level(hints, sender, may_demote, &mut work);
-        } else {
-            self.hear_client(hints, sender, may_demote, (&mut count, &mut work));
-        }
-        let (shard, _) = work.nth_shard(0);
-        shard.count_cooperation(&count);
-        work.finish();
-    }
-
-    /// Executes a client's hints about its cache.
-    fn hear_client(
-        self: &Arc<Self>,
-        hints: Vec<Hint>,
-        sender: Sender,
-        may_demote: bool,
-        (count, work): (&mut CooperationStats, &mut Work<'_>),
-    ) {
         let mut known = Known::new(self);
         let mut batch = HintBatch::of_message(sender);
         let mut looked = 0;
@@ -99,11 +79,11 @@ impl Volume {
                             blocks.start = part.end;
                             batch.note(age_us, flags, part);
                             if batch.blocks() >= TOGETHER {
-                                self.tell_shards(&mut batch, work);
+                                self.tell_shards(&mut batch, &mut work);
                             }
                         }
                     }
-                    self.tell_shards(&mut batch, work);
+                    self.tell_shards(&mut batch, &mut work);
                 }
                 Hint::Demote { block, data, .. } if block < self.blocks() && may_demote => {
                     count.hints += 1;
@@ -119,7 +99,7 @@ impl Volume {
                     count.demotions_refused += 1;
                     count.demotions_refused_forbidden += 1;
                     batch.note(0, EvictFlags::default(), block..block + 1);
-                    self.tell_shards(&mut batch, work);
+                    self.tell_shards(&mut batch, &mut work);
                 }
                 Hint::Promote(runs) => {
                     for run in runs {
@@ -129,7 +109,7 @@ impl Volume {
                         let (offset, length) = (self.geometry.start(run.start), blocks);
                         let length = length << self.geometry.block_bits;
                         if looked < PROMOTED_MAX {
-                            looked += self.prefetch(offset, length, false, work);
+                            looked += self.prefetch(offset, length, false, &mut work);
                         }
                     }
                 }
@@ -145,15 +125,14 @@ impl Volume {
                 // The owner of the connection handles these.
                 Hint::ClientStat(_) | Hint::Changes { .. } | Hint::Follow(_) => {}
                 Hint::Digest { .. } if self.takes_digests() => {}
-                Hint::Demote { .. }
-                | Hint::Frequency { .. }
-                | Hint::Ask(_)
-                | Hint::Pass(_)
-                | Hint::Digest { .. } => count.ignored_hints += 1,
+                Hint::Demote { .. } | Hint::Digest { .. } => count.ignored_hints += 1,
             }
         }
         count.ignored_hints += known.ignored;
-        self.act_on(&mut batch, work);
+        self.act_on(&mut batch, &mut work);
+        let (shard, _) = work.nth_shard(0);
+        shard.count_cooperation(&count);
+        work.finish();
     }
 
     /// Whether contents that clients hand over are of use at present, in any shard.
@@ -179,60 +158,6 @@ impl Volume {
             // The level counts summaries that it cannot use.
             let _ = self.lock(shard).cache.told_content(digest);
         }
-    }
-
-    /// Executes records of a level above: announced requests, and blocks that move down. A level
-    /// ignores all other hints.
-    fn hear_level(
-        self: &Arc<Self>,
-        hints: Vec<Hint>,
-        sender: Sender,
-        may_demote: bool,
-        work: &mut Work<'_>,
-    ) {
-        let mut moves = Moves::default();
-        for hint in hints {
-            match hint {
-                Hint::Ask(asked) if asked.block < self.blocks() => {
-                    let (shard, _) = work.shard(asked.block);
-                    shard.heard_ask(asked, sender.client);
-                }
-                Hint::Frequency { moves: Some(said), .. } => moves = said,
-                Hint::Demote { block, data, .. } if block < self.blocks() => {
-                    let (shard, fx) = work.shard(block);
-                    let moves = std::mem::take(&mut moves);
-                    shard.level_demoted(block, &data, (sender, moves), may_demote, fx);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// The answers to a client, which runs a level, about blocks that it requested.
-    pub(crate) fn take_answers(
-        self: &Arc<Self>,
-        caller: Caller,
-        blocks: std::ops::RangeInclusive<u64>,
-        most: usize,
-    ) -> Vec<Passed> {
-        let mut work = Work::new(self);
-        let answer = |block| work.shard(block).0.take_answer(caller.client, block);
-        blocks.take(most).map(answer).collect()
-    }
-
-    /// The block that goes up to a client, with its data, in exchange for what it sent down.
-    pub(crate) fn exchange(self: &Arc<Self>, caller: Caller) -> Option<(Passed, Bytes)> {
-        let now_us = self.micros(clock::now());
-        let mut work = Work::new(self);
-        let (shard, fx) = work.nth_shard(0);
-        let risen = shard.exchange(caller.client, now_us, fx);
-        work.finish();
-        risen
-    }
-
-    /// The blocks of a range.
-    pub(crate) fn blocks_of(&self, offset: u64, length: u64) -> std::ops::RangeInclusive<u64> {
-        self.geometry.blocks(offset, length)
     }
 
     pub(crate) fn blocks(&self) -> u64 {

@@ -34,6 +34,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use undercroft_cache::Streams;
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Awareness, Knows};
 use undercroft_frames::Memory;
 use undercroft_hints::{ClientId, ClientStat, PolicyName};
@@ -43,12 +44,11 @@ use undercroft_store::Store;
 use crate::advice::VolumeAdvice;
 use crate::answer::Failed;
 use crate::clock;
-use crate::config::{VolumeConfig, VolumeError, VolumePlacement, Write};
+use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::counters::{Latencies, Source, Stats};
 use crate::geometry::Geometry;
 use crate::job::Finished;
 use crate::lock::lock;
-use crate::lower::Settlement;
 use crate::overdue::Overdue;
 use crate::savings::{Account, Counted, Savings};
 use crate::shard::Shard;
@@ -170,9 +170,8 @@ impl Volume {
             config.write == Write::Back,
             count,
         ));
-        let is_level = config.placement.scheme().is_some();
-        let cooperates = count > 0 && config.placement != VolumePlacement::default();
-        let is_auto = cooperates && config.placement.rule().is_auto();
+        let cooperates = count > 0 && config.placement != Placement::Access;
+        let is_auto = cooperates && config.placement.is_auto();
         let is_aware = count > 0 && Awareness::of(&config.policy).is_some();
         let has_clients = cooperates || is_aware;
         let is_read_only = config.read_only || facts.read_only;
@@ -254,7 +253,7 @@ impl Volume {
         }
         let limit = volume.config.store_timeout.filter(|_| count > 0);
         volume.runtime.spawn(watch(Arc::downgrade(&volume), limit));
-        if cooperates && !is_level {
+        if cooperates {
             volume.begin_reloads();
         }
         Ok(volume)
@@ -325,7 +324,7 @@ impl Volume {
         let share_blocks = self.share_blocks().into();
         let mut stats = Stats { share_blocks, ..Stats::default() };
         for shard in 0..self.shards.len() {
-            let mut shard = self.lock(shard);
+            let shard = self.lock(shard);
             stats.add(shard.cache.counts(), &shard.counters);
             stats.resident += u64::from(shard.cache.len());
             stats.capacity_blocks += u64::from(shard.cache.capacity());
@@ -334,9 +333,6 @@ impl Volume {
             }
             if let Some(counted) = shard.cooperation() {
                 stats.cooperation.get_or_insert_default().sum(&counted);
-            }
-            if let Some(counted) = shard.movement() {
-                stats.movement.get_or_insert_default().sum(&counted);
             }
             stats.unloaded += u64::from(shard.unloaded);
             stats.in_progress += shard.active.len() as u64;
@@ -350,7 +346,6 @@ impl Volume {
             stats.aware.get_or_insert_default().sum(&counted);
         }
         self.direct.add_to(&mut stats);
-        stats.lower = self.config.lower.as_ref().map(|lower| lower.told());
         stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats.store_timeouts = self.overdue.all();
@@ -417,7 +412,7 @@ impl Volume {
 
     /// Whether evictions by clients determine which blocks are placed.
     pub(crate) fn places_evicted(&self) -> bool {
-        self.has_clients() && self.now().placement != VolumePlacement::default()
+        self.has_clients() && self.now().placement != Placement::Access
     }
 
     /// Whether summaries that clients publish are used.
@@ -456,29 +451,6 @@ impl Volume {
     /// Microseconds since the volume was opened.
     pub(crate) fn micros(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.opened).as_micros() as u64
-    }
-
-    /// Waits for the blocks that the level below sends up in exchange for what went down, and
-    /// places them.
-    async fn settle(self: Arc<Self>) {
-        let Some(lower) = self.config.lower.clone() else { return };
-        let Settlement { ascended, hold } = lower.settle().await;
-        let mut work = Work::new(&self);
-        for one in ascended {
-            let (shard, fx) = work.shard(one.block);
-            shard.ascended(one, fx);
-        }
-        work.finish();
-        drop(hold);
-        self.progress.notify_waiters();
-    }
-
-    /// Waits until no exchange with the level below is pending, because a later question would miss
-    /// its result.
-    pub(crate) async fn is_settled(self: &Arc<Self>) {
-        if let Some(lower) = self.config.lower.as_ref().filter(|lower| !lower.is_settled()) {
-            self.until(|| lower.is_settled()).await;
-        }
     }
 
     /// Checks every invariant of the cache. Slow; for tests.

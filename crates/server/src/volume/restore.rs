@@ -26,9 +26,6 @@ use crate::volume::{Volume, Work};
 /// Blocks that a restart loads at a time.
 const BLOCKS_AT_A_TIME: usize = 64;
 
-/// The neighbours of a level would not know about the restored blocks.
-const LEVEL_IS_NOT_SAVED: &str = "a level of a scheme of movement starts empty";
-
 /// What remains to be done after saved content was restored.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Restored {
@@ -68,10 +65,7 @@ impl Volume {
         // Saves a copy: serialising millions of blocks takes seconds, and a locked shard serves no
         // requests.
         let save = |shard| {
-            let mut copy = match self.lock(shard).cache.cache() {
-                Some(cache) => cache.clone(),
-                None => return Err(StateError::Unsaved(LEVEL_IS_NOT_SAVED.to_owned())),
-            };
+            let mut copy = self.lock(shard).cache.cache().clone();
             copy.save().map_err(|refused| StateError::Unsaved(refused.to_string()))
         };
         let shards = (0..self.shards.len()).map(save).collect::<Result<_, _>>();
@@ -223,7 +217,7 @@ impl Shard {
     /// Whether the shard is still in its initial state.
     fn is_untouched(&self) -> bool {
         *self.cache.counts() == Counts::default()
-            && self.cache.cache().is_some_and(|cache| cache.known().next().is_none())
+            && self.cache.cache().known().next().is_none()
             && self.active.is_empty()
     }
 

@@ -85,10 +85,9 @@ impl<'v> Work<'v> {
 
     /// Whether there are no effects so far, except that a reload may be queued.
     pub(crate) fn is_quiet(&self) -> bool {
-        let Effects { finished, starts, reload: _, riders, has_left, settles, writes_out } =
-            &self.fx;
+        let Effects { finished, starts, reload: _, riders, has_left, writes_out } = &self.fx;
         let is_empty = finished.is_empty() && starts.is_empty() && riders.is_empty();
-        is_empty && !has_left && !settles && !writes_out
+        is_empty && !has_left && !writes_out
     }
 
     /// Releases the lock.
@@ -128,9 +127,6 @@ impl<'v> Work<'v> {
         }
         if self.fx.writes_out {
             self.volume.write_out_due();
-        }
-        if self.fx.settles {
-            self.volume.runtime.spawn(Arc::clone(self.volume).settle());
         }
         if let (true, Some(listener)) = (self.fx.has_left, &self.volume.config.listener) {
             listener.settled();

@@ -210,12 +210,11 @@ async fn what_cannot_change_is_refused_and_nothing_changes() {
     let store = TestStore::new(64 * 4096, 512, 1);
     let volume = open(VolumeConfig { shards: 2, ..config(16, "lru") }, &store);
     type Change = fn(&mut VolumeConfig);
-    let changes: [(Change, &str); 5] = [
+    let changes: [(Change, &str); 4] = [
         (|next| next.cache_blocks = 0, "cache: needs a restart"),
         (|next| next.cache_blocks = 1, "shards"),
         (|next| next.cache_blocks = u32::MAX / 2, "cannot map"),
         (|next| next.policy = "lru-ca".parse().unwrap(), "policy: needs a restart"),
-        (|next| next.placement = "d-hfa".parse().unwrap(), "placement: needs a restart"),
     ];
     for (change, why) in changes {
         let mut next = VolumeConfig::clone(&volume.now());

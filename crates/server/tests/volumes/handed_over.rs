@@ -378,39 +378,6 @@ async fn nobody_hands_over_what_nobody_may_write() {
     assert!(!taken(&volume, NAMELESS, 1, whole(first(1))));
 }
 
-#[tokio::test]
-async fn a_level_of_a_scheme_takes_what_is_proved_and_no_more() {
-    for scheme in ["d-hfa", "hint-k"] {
-        let (store, mut config) = (store(), config(8, "lru"));
-        config.placement = scheme.parse().unwrap();
-        let volume = open(config, &store);
-        let refused = || volume.stats().movement.unwrap().demotions_refused;
-        let hand_over = |caller, data: Vec<u8>| {
-            let before = refused();
-            say(&volume, caller, vec![Hint::Demote { block: 1, rides: false, data: data.into() }]);
-            volume.validate().unwrap();
-            refused() > before
-        };
-        read_as(&volume, NAMELESS, 1).await;
-        assert!(hand_over(NAMELESS, whole(0xee)), "{scheme}: forged");
-        write_as(&volume, NAMELESS, 1, 0, whole(0xaa)).await.unwrap();
-        assert!(hand_over(NAMELESS, whole(first(1))), "{scheme}: old");
-        store.hold_writes.store(true, Ordering::SeqCst);
-        let written = begin(&volume, OTHER, write_of(whole(0xbb)), BLOCK, BLOCK);
-        settle().await;
-        assert!(hand_over(NAMELESS, whole(0xaa)), "{scheme}: being written");
-        store.release();
-        written.await.unwrap().unwrap();
-        settle().await;
-        write_as(&volume, NAMELESS, 1, 0, vec![0xcc; 512]).await.unwrap();
-        let mut now = whole(0xbb);
-        now[..512].fill(0xcc);
-        for caller in [NAMELESS, OTHER] {
-            assert_eq!(read_as(&volume, caller, 1).await, now, "{scheme}");
-        }
-    }
-}
-
 /// Where the levels are exclusive a HOLD gives the copy up. Who was not given the block, and did
 /// not write it, does not have it to keep.
 #[tokio::test]

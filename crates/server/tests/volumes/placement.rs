@@ -111,7 +111,7 @@ async fn agree(mut config: VolumeConfig, upper: &str, demotes: bool, random: &mu
     let writes_back = config.write == Write::Back;
     let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, random.next_u64());
     let policy = || Spec::parse(upper).unwrap().build(&Context::new(12)).unwrap();
-    let rule = config.placement.rule();
+    let rule = config.placement;
     let lower = Level::new(&config.policy, config.cache_blocks, &rule, mode, 0);
     let mut simulated = Hierarchy::new(policy(), mode, vec![lower.unwrap()]).unwrap();
     let mut client = HashedCache::new(policy(), 1);
@@ -203,7 +203,7 @@ async fn emulated_clients_are_served_as_simulated() {
     config.placement = "eviction,on-hit=move".parse().unwrap();
     (config.estimate, config.reload_at_once) = (true, true);
     let store = TestStore::new((4000 * BLOCK) as usize, 512, random.next_u64());
-    let rule = config.placement.rule();
+    let rule = config.placement;
     let lower = Level::new(&config.policy, 300, &rule, WriteMode::Allocate, 0);
     let mut level = lower.unwrap();
     let mut estimator = Estimator::new(1 << 16, 0);

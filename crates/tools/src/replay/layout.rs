@@ -33,11 +33,6 @@ impl Layout {
         Some(Self { bases, blocks })
     }
 
-    /// The dense number of a block on the volume. This searches all blocks: for rare use.
-    pub(super) fn number(&self, trace: &DenseTrace, block: u64) -> Option<u32> {
-        (0..trace.unique()).find(|&number| self.place(trace, number) == block)
-    }
-
     /// Number of blocks that the volume must have.
     pub(super) fn blocks(&self) -> u64 {
         self.blocks

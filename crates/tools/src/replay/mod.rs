@@ -6,8 +6,7 @@
 //! fixed, except that requests for the same block keep theirs.
 //!
 //! A replay can tell the server what leaves its first level (`reporting_level.rs`). Its first level
-//! can use what the server holds (`aware_level.rs`). It can also be one level of a movement scheme
-//! whose next level the server runs (`scheme_level.rs`). `player.rs` keeps requests in flight.
+//! can use what the server holds (`aware_level.rs`). `player.rs` keeps requests in flight.
 
 mod aware_level;
 mod content;
@@ -15,13 +14,11 @@ mod empty;
 mod layout;
 mod player;
 mod reporting_level;
-mod scheme_level;
 mod tally;
 
 use std::time::Instant;
 
 use serde::Serialize;
-use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::policy::{Awareness, Policy};
 use undercroft_cache::{Below, Counts, DenseLevel, Reference, WriteMode};
 use undercroft_nbd::{Client, ClientError, ClientOptions, ExportInfo, Uri};
@@ -32,13 +29,11 @@ use content::Versions;
 use layout::Layout;
 use player::Player;
 use reporting_level::ReportingLevel;
-use scheme_level::SchemeLevel;
-use undercroft_hints::{ClientId, LevelLink, Mailbox, Report};
+use undercroft_hints::{Mailbox, Report};
 
 pub use aware_level::{KnownReport, ProbeReport};
 pub use empty::first_data;
 pub use reporting_level::ToldReport;
-pub use scheme_level::LevelReport;
 
 /// Most bytes of a request.
 const REQUEST_BYTES: u32 = 128 << 10;
@@ -70,10 +65,6 @@ pub struct Replay {
     pub awareness: Awareness,
     /// Whether to find out the server's policy and capacity from the replies.
     pub probe: bool,
-    /// The movement scheme of which the first level (required then) and the server run one level
-    /// each. It needs depth 1 and one connection. Of the first level's policy only the capacity is
-    /// used.
-    pub placement: Option<SchemeSpec>,
     /// How to connect.
     pub options: ClientOptions,
 }
@@ -93,7 +84,6 @@ impl Default for Replay {
             below: Below::Nothing,
             awareness: Awareness::default(),
             probe: false,
-            placement: None,
             options: ClientOptions::default(),
         }
     }
@@ -112,8 +102,6 @@ pub struct ReplayReport {
     pub known: Option<KnownReport>,
     /// What the server's cache appears to be, if it was probed.
     pub probed: Option<ProbeReport>,
-    /// Traffic to the level below, if a movement scheme was run.
-    pub level: Option<LevelReport>,
     /// NBD requests sent.
     pub requests_sent: u64,
     /// Blocks read from the server.
@@ -220,12 +208,6 @@ pub enum ReplayError {
     /// A report needs a first level.
     #[error("nothing leaves a first level that is not there: give one, or report nothing")]
     NoFirstLevel,
-    /// A movement scheme needs depth 1 and one connection.
-    #[error("a scheme of movement is played one request at a time, on one connection")]
-    TooManyAtATime,
-    /// The movement scheme cannot be built.
-    #[error("{0}")]
-    Scheme(String),
     /// The trace's block numbers exceed the largest possible volume.
     #[error("the trace's blocks reach beyond 2^64 bytes")]
     TooFar,
@@ -250,9 +232,7 @@ pub async fn replay(
     let versions = Versions::new(trace.unique());
     let pace = (how.depth, how.verify);
     let started = Instant::now();
-    if how.placement.is_none()
-        && (how.below != Below::Nothing || how.report == Report::Digest || how.probe)
-    {
+    if how.below != Below::Nothing || how.report == Report::Digest || how.probe {
         if how.connections > 1 {
             return Err(ReplayError::OneConnection);
         }
@@ -269,7 +249,7 @@ pub async fn replay(
         let report = player.tally.report(elapsed, trace.len());
         return Ok(ReplayReport { l1, told, known, probed, ..report });
     }
-    if how.report == Report::Nothing && how.placement.is_none() {
+    if how.report == Report::Nothing {
         let mut clients = Vec::new();
         for _ in 0..how.connections.max(1) {
             let client = Client::connect(uri, &how.options).await;
@@ -288,23 +268,6 @@ pub async fn replay(
     let remote = Client::describe(uri, &how.options).await;
     let remote = remote.map_err(|error| ReplayError::Server(uri.clone(), error))?;
     check(trace, block_bytes, uri, &layout, &remote.info)?;
-    if let Some(scheme) = &how.placement {
-        if how.depth > 1 || how.connections > 1 {
-            return Err(ReplayError::TooManyAtATime);
-        }
-        let capacity = how.l1.as_ref().ok_or(ReplayError::NoFirstLevel)?.capacity();
-        let mut options = how.options.clone();
-        options.contexts.push(LevelLink::context(ClientId::random()));
-        let client = Client::connect(uri, &options).await;
-        let client = client.map_err(|error| ReplayError::Server(uri.clone(), error))?;
-        let mut player = Player::new(uri, vec![client.clone()], block_bytes, pace, versions);
-        let first = scheme_level::SchemeOptions { scheme, capacity, block_bytes };
-        let mut level = SchemeLevel::new((trace, &layout), uri, first, client)?;
-        play(trace, &mut level, &mut player, progress).await?;
-        let (l1, level) = (Some(level.l1_report()), Some(level.report()));
-        let report = player.tally.report(started.elapsed(), trace.len());
-        return Ok(ReplayReport { l1, level, ..report });
-    }
     let mailboxes = reporting_level::connect(uri, &how, block_bytes).await?;
     let clients = mailboxes.iter().map(|mailbox| Mailbox::client(mailbox).clone()).collect();
     let mut player = Player::new(uri, clients, block_bytes, pace, versions);

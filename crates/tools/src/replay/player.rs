@@ -105,14 +105,6 @@ impl<'a> Player<'a> {
         data.freeze()
     }
 
-    /// Checks the data of a block that arrived without a request.
-    pub(super) fn verify(&mut self, block: u32, bytes: &[u8]) {
-        if self.verify {
-            let version = self.versions.of(block);
-            self.tally.verify(content::is(bytes, block, version), block, version);
-        }
-    }
-
     /// Waits until a request for these blocks may be sent.
     pub(super) async fn make_room(&mut self, run: &[Reference]) -> Result<(), ReplayError> {
         while self.flight.len() >= self.depth || run.iter().any(|r| self.is_busy(r.entry())) {

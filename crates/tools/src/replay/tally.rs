@@ -59,7 +59,6 @@ impl Tally {
             told: None,
             known: None,
             probed: None,
-            level: None,
             requests_sent: self.sent,
             blocks_read: self.read,
             blocks_written: self.written,

@@ -145,11 +145,6 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
         }
     }
 
-    fn measure_way(&mut self, blocks: u64) {
-        self.settings.measure_way(blocks);
-        self.slot_end = self.settings.period;
-    }
-
     fn serve(
         &mut self,
         entry: Entry,

@@ -79,7 +79,6 @@ pub(in super::super) const D_HFA: SchemeInfo = SchemeInfo {
     two_passes: false,
     parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE],
     build: |arguments, build| stack(&build, |_, config| DHfa::new(Base::Demote, arguments, config)),
-    level: Some(|arguments, config| Box::new(DHfa::new(Base::Demote, arguments, config))),
 };
 
 pub(in super::super) const P_HFA: SchemeInfo = SchemeInfo {
@@ -94,7 +93,6 @@ pub(in super::super) const P_HFA: SchemeInfo = SchemeInfo {
     build: |arguments, build| {
         stack(&build, |_, config| PHfa::new(Base::Promote, arguments, config))
     },
-    level: Some(|arguments, config| Box::new(PHfa::new(Base::Promote, arguments, config))),
 };
 
 pub(in super::super) const H_HFA: SchemeInfo = SchemeInfo {
@@ -105,7 +103,6 @@ pub(in super::super) const H_HFA: SchemeInfo = SchemeInfo {
     two_passes: false,
     parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, STEPS],
     build: |arguments, build| stack(&build, |_, config| HHfa::new(Base::HintK, arguments, config)),
-    level: Some(|arguments, config| Box::new(HHfa::new(Base::HintK, arguments, config))),
 };
 
 pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
@@ -121,7 +118,6 @@ pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
             d_hfa.with_log(build.log.as_deref(), node)
         })
     },
-    level: None,
 };
 
 /// The options by value.
@@ -129,7 +125,6 @@ pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
 pub(super) struct Settings {
     pub(super) k: u64,
     pub(super) period: u64,
-    has_auto_period: bool,
     pub(super) decay: f64,
     pub(super) least: f64,
     pub(super) table_share: f64,
@@ -157,10 +152,11 @@ impl Settings {
     pub(super) fn new(base: Base, arguments: &Arguments, way_blocks: u64) -> Self {
         let k = arguments.integer("k");
         let period = arguments.integer_or_word("period");
-        let mut settings = Self {
+        let period = period.unwrap_or_else(|| auto_period(way_blocks));
+        let span = if k == 0 { f64::INFINITY } else { (k * period) as f64 };
+        Self {
             k,
-            period: period.unwrap_or_else(|| auto_period(way_blocks)),
-            has_auto_period: period.is_none(),
+            period,
             decay: arguments.real("decay"),
             least: arguments.real("fmin"),
             table_share: arguments.real("tout") / 100.0,
@@ -170,23 +166,8 @@ impl Settings {
             steps: if base == Base::HintK { arguments.integer("steps") } else { 1 },
             hot_share: arguments.real("hot"),
             rises_by_hits: arguments.word("rise") == "hit",
-            span: 0.0,
-        };
-        settings.measure_span();
-        settings
-    }
-
-    /// Sets the blocks of all caches on a client's way, for a period that depends on them.
-    pub(super) fn measure_way(&mut self, blocks: u64) {
-        if self.has_auto_period {
-            self.period = auto_period(blocks);
-            self.measure_span();
+            span,
         }
-    }
-
-    fn measure_span(&mut self) {
-        let span = (self.k * self.period) as f64;
-        self.span = if self.k == 0 { f64::INFINITY } else { span };
     }
 
     /// The initial limit of Q1 in blocks.

@@ -4,7 +4,6 @@ mod bidifilter_model;
 mod hfa_model;
 mod models;
 mod promote_model;
-mod remote;
 mod tandem_model;
 mod worked;
 

@@ -168,7 +168,7 @@ async fn parts_of_filters_that_are_never_completed_are_bounded() {
 async fn numbers_of_clients_that_left_come_back() {
     let volume = volume("lru-ca", 2).await;
     let stays = session(&volume, 1_000_000, "evict,hold");
-    let number = |session: &HintSession| session.window.caller().client;
+    let number = |session: &HintSession| session.window.member.as_ref().unwrap().caller().client;
     let mut seen = 0_u64;
     for client in 0..500 {
         // Forgetting goes on meanwhile, and holds nobody up.

@@ -105,8 +105,13 @@ impl HintSender {
         Arc::new(HintSender { how, block_bytes, state, hints_wait })
     }
 
-    pub(super) fn how(&self) -> Reporting {
-        self.how
+    /// Why the server below takes no hints, with advice.
+    pub(super) fn explain(&self, error: &ClientError) -> String {
+        format!(
+            "report={}: {error}; the volume there needs placement=auto, eviction or gl, and blocks \
+             of the same size",
+            self.how
+        )
     }
 
     /// The metadata context to request when opening a connection.

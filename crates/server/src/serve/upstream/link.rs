@@ -4,17 +4,17 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use undercroft_hints::MessageAnswer;
+use undercroft_hints::{Mailbox, MessageAnswer};
 use undercroft_nbd::wire::{READ_ONLY, SEND_FAST_ZERO};
 use undercroft_nbd::{
     Channel, Client, ClientError, ClientOptions, Line, LineId, Uri, connect_again,
 };
 use undercroft_store::{AWAY, Absence, Facts, OnLoss};
 
-use super::notifier::{Notifier, Opened};
+use super::hint_sender::HintSender;
 use super::patience::{Patience, SharedPatience};
 use crate::clock;
 
@@ -36,7 +36,7 @@ pub(super) struct Link {
     absence: Mutex<Option<Absence>>,
     facts: RwLock<Facts>,
     /// What is told about the cache in front, if anything.
-    notifier: Option<Notifier>,
+    sender: Option<Arc<HintSender>>,
 }
 
 /// A new connection.
@@ -44,8 +44,8 @@ struct Dialled {
     client: Client,
     /// Bytes of the export. The session's own size includes the window.
     size: u64,
-    /// With a notifier: whether the server accepts its messages.
-    opened: Option<Opened>,
+    /// With a sender of hints: the mailbox, if the server accepts its messages.
+    mailbox: Option<Result<Mailbox, ClientError>>,
 }
 
 impl Link {
@@ -56,22 +56,23 @@ impl Link {
         name: String,
         read_only: bool,
         waits: Duration,
-        notifier: Option<Notifier>,
+        sender: Option<Arc<HintSender>>,
     ) -> io::Result<Link> {
         let id = LineId::default();
-        let dialled = dial(&uri, &options, id.next(), notifier.as_ref()).await;
+        let dialled = dial(&uri, &options, id.next(), sender.as_ref()).await;
         let dialled = dialled.map_err(|error| {
             let kind = if error.is_away() { AWAY } else { ErrorKind::Other };
             io::Error::new(kind, format!("{name}: {error}"))
         })?;
-        if let Some(notifier) = &notifier {
-            if let Some(why) = dialled.opened.as_ref().and_then(|opened| notifier.refused(opened)) {
+        if let Some(sender) = &sender {
+            if let Some(Err(error)) = &dialled.mailbox {
+                let why = sender.explain(error);
                 return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name}: {why}")));
             }
-            notifier.start();
+            sender.start();
         }
-        let Dialled { client, size, opened } = dialled;
-        attach(notifier.as_ref(), &name, opened);
+        let Dialled { client, size, mailbox } = dialled;
+        attach(sender.as_ref(), &name, mailbox);
         let remote = client.remote();
         let facts = Facts {
             size,
@@ -90,7 +91,7 @@ impl Link {
             is_absent: AtomicBool::new(false),
             absence: Mutex::default(),
             facts: RwLock::new(facts),
-            notifier,
+            sender,
         })
     }
 
@@ -148,12 +149,12 @@ impl Link {
     async fn connect_again(&self) -> Result<Client, ClientError> {
         let again = connect_again(|| self.dial(self.id.next())).await?;
         self.check(&again)?;
-        attach(self.notifier.as_ref(), &self.facts().name, again.opened);
+        attach(self.sender.as_ref(), &self.facts().name, again.mailbox);
         Ok(again.client)
     }
 
     async fn dial(&self, line: String) -> Result<Dialled, ClientError> {
-        dial(&self.uri, &self.options, line, self.notifier.as_ref()).await
+        dial(&self.uri, &self.options, line, self.sender.as_ref()).await
     }
 
     /// Sends what must precede a request for a range, which must be sent next.
@@ -163,13 +164,13 @@ impl Link {
         length: u64,
         changes: bool,
     ) -> Option<MessageAnswer> {
-        self.notifier.as_ref()?.before(offset..offset + length, changes).await
+        self.sender.as_ref()?.before(offset..offset + length, changes).await
     }
 
     /// Waits for the answer to that message.
     pub(super) async fn heard(&self, answer: Option<MessageAnswer>) {
-        if let Some(notifier) = &self.notifier {
-            notifier.heard(answer).await;
+        if let Some(sender) = &self.sender {
+            sender.heard(answer).await;
         }
     }
 
@@ -238,7 +239,7 @@ impl Link {
         }
         self.check(&again).map_err(|error| self.failed(error))?;
         self.line.replace(again.client).await.map_err(|error| self.failed(error))?;
-        attach(self.notifier.as_ref(), &self.facts().name, again.opened);
+        attach(self.sender.as_ref(), &self.facts().name, again.mailbox);
         self.facts.write().unwrap_or_else(PoisonError::into_inner).size = size;
         Ok(size)
     }
@@ -257,30 +258,34 @@ pub(super) async fn keep(link: Weak<Link>) {
     }
 }
 
-/// Connects, and opts in if there is a notifier.
+/// Connects, and opts in if there is a sender of hints.
 async fn dial(
     uri: &Uri,
     options: &ClientOptions,
     line: String,
-    notifier: Option<&Notifier>,
+    sender: Option<&Arc<HintSender>>,
 ) -> Result<Dialled, ClientError> {
     let plain = options;
     let mut options = options.clone();
     options.contexts.push(line);
-    let Some(notifier) = notifier else {
+    let Some(sender) = sender else {
         let client = Client::connect(uri, &options).await?;
         let size = client.remote().info.size;
-        return Ok(Dialled { client, size, opened: None });
+        return Ok(Dialled { client, size, mailbox: None });
     };
     let size = Client::describe(uri, plain).await?.info.size;
-    options.contexts.push(notifier.context());
+    options.contexts.push(sender.context());
     let client = Client::connect(uri, &options).await?;
-    let opened = Some(notifier.open(client.clone()));
-    Ok(Dialled { client, size, opened })
+    let mailbox = Some(sender.mailbox(client.clone()));
+    Ok(Dialled { client, size, mailbox })
 }
 
-fn attach(notifier: Option<&Notifier>, name: &str, opened: Option<Opened>) {
-    if let (Some(notifier), Some(opened)) = (notifier, opened) {
-        notifier.attach(name, opened);
+fn attach(
+    sender: Option<&Arc<HintSender>>,
+    name: &str,
+    mailbox: Option<Result<Mailbox, ClientError>>,
+) {
+    if let (Some(sender), Some(mailbox)) = (sender, mailbox) {
+        sender.attach(name, mailbox);
     }
 }
