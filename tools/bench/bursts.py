@@ -59,20 +59,25 @@ class Connection:
 
 
 class Reader(threading.Thread):
-    """Reads blocks of the upper half, so many at a time, and notes what each took."""
+    """Reads blocks of a quarter of the volume, so many at a time, and notes what each took. It reads each at most once:
+    nothing has it. When all are read, it ends.
+    """
 
-    def __init__(self, path, depth):
+    def __init__(self, path, depth, quarter):
         super().__init__()
         self.connection, self.depth, self.ends, self.times = Connection(path), depth, False, []
+        count = SIZE // BLOCK // 4
+        self.blocks = iter(random.sample(range(quarter * count, (quarter + 1) * count), count))
         self.start()
 
     def run(self):
-        # Each block at most once: nothing has it.
-        blocks = iter(random.sample(range(SIZE // BLOCK // 2, SIZE // BLOCK), SIZE // BLOCK // 2))
         begun = {}
         while begun or not self.ends:
             while not self.ends and len(begun) < self.depth:
-                block = next(blocks)
+                block = next(self.blocks, None)
+                if block is None:
+                    self.ends = True
+                    break
                 begun[block] = time.monotonic()
                 self.connection.ask(READ, block, block)
             if begun:
@@ -125,10 +130,10 @@ def measure(program, store, depth, file):
     with Server(program, "--cache", "16MiB", "--volume", volume) as server:
         before = [0]
         if depth:
-            reader = Reader(server.socket, depth)
+            reader = Reader(server.socket, depth, 2)
             time.sleep(IDLE_S)
             before = reader.end()
-            reader = Reader(server.socket, depth)
+            reader = Reader(server.socket, depth, 3)
         took = burst(server.socket)
         return took, most(before), most(reader.end()) if depth else 0
 
