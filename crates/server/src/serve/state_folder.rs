@@ -84,7 +84,6 @@ impl StateFolder {
     }
 
     fn write(&self, volume: &Volume) -> Result<(), StateError> {
-        // The neighbours of a level would not know about the restored blocks.
         let config = volume.config();
         if config.cache_blocks == 0 {
             return Ok(());

@@ -167,7 +167,7 @@ impl Shard {
     /// it.
     pub(crate) fn may_await(&self, block: u64, refusal: Refusal) -> bool {
         let stays = self.geometry.mode != WriteMode::Invalidate;
-        if self.digests.is_none() || stays && self.cache.frame(block).is_some() {
+        if self.watchers.digests.is_none() || stays && self.cache.frame(block).is_some() {
             return false;
         }
         match refusal {

@@ -73,7 +73,7 @@ impl Shard {
         let bounds = DirtyBounds::new(config, capacity as usize);
         let pool = Pools::from(pool);
         let mut shard = Self::new(level, coop, pool, geometry, bounds, listener);
-        (shard.digests, shard.staged_frames) = (digests, config.staged_frames());
+        (shard.watchers.digests, shard.staged_frames) = (digests, config.staged_frames());
         Ok(shard)
     }
 }

@@ -12,9 +12,9 @@ use undercroft_frames::Pools;
 
 use crate::config::VolumeConfig;
 use crate::shard::content::Content;
-use crate::shard::content_log::ContentLog;
 use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digests, Hasher};
+use crate::shard::watchers::Event;
 use crate::shard::{Effects, Shard, Slot};
 
 impl Shard {
@@ -31,12 +31,7 @@ impl Shard {
         // Blocks may lie in slots beyond a smaller capacity, so there are never fewer.
         let slots = self.slots.len().max(step as usize);
         self.slots.resize_with(slots, Slot::default);
-        if let Some(digests) = &mut self.digests {
-            digests.grow(slots);
-        }
-        if let Some(unflushed) = &mut self.unflushed {
-            unflushed.grow(slots);
-        }
+        self.tell(&Event::Slots(slots));
         step == capacity
     }
 
@@ -65,18 +60,17 @@ impl Shard {
         let knowledge = cooperates.then(|| config.knowledge(true));
         self.cache.replace(&config.policy, &placement, knowledge, seed)?;
         self.leave_evicted(fx);
-        // Who goes through the blocks by their handles must begin anew.
-        self.changes.iter_mut().for_each(ContentLog::lose);
+        self.tell(&Event::Replaced);
         self.staged_frames = config.staged_frames();
         if !cooperates {
-            (self.coop, self.digests) = (None, None);
+            (self.coop, self.watchers.digests) = (None, None);
             // Dirty blocks waited for evictions that nobody tells any more: now they are due.
             fx.writes_out = true;
         } else if self.coop.is_none() {
             let coop = Cooperation::new(self.cache.capacity(), seed, config.reload_at_once);
             self.coop = Some(Box::new(coop));
             if let Some(hasher) = hasher {
-                self.digests = Some(Digests::new(hasher, self.slots.len() as u32));
+                self.watchers.digests = Some(Digests::new(hasher, self.slots.len() as u32));
                 self.cache.keep_digests();
                 // Of operations in progress it is not known what they deliver.
                 self.forget_digests();

@@ -10,7 +10,6 @@ use undercroft_store::Buffer;
 
 use crate::geometry::zeroes;
 use crate::job::BlockOp;
-use crate::shard::digests::Digest;
 
 /// The data of a block.
 #[derive(Debug, Default)]
@@ -116,8 +115,6 @@ pub(crate) struct Active {
     /// Operations that have arrived and not yet taken effect, in order. The first one stays in
     /// front while the store works for it.
     pub(crate) queue: Queue,
-    /// The state of its digest; used only where clients may hand data over.
-    pub(crate) digest: Digest,
     /// Set if the block was evicted meanwhile and the server below has not been told: whether it
     /// was dirty at that time.
     pub(crate) departed: Option<bool>,

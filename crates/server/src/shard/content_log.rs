@@ -4,6 +4,8 @@
 
 use undercroft_cache::Frame;
 
+use crate::shard::watchers::Event;
+
 /// The blocks that entered and left a shard since the last question.
 #[derive(Debug, Default)]
 pub(crate) struct ContentLog {
@@ -22,20 +24,36 @@ pub(crate) struct ContentLog {
 pub(crate) type Change = u64;
 
 impl ContentLog {
+    pub(super) fn watch(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::Entered { block, slot } => self.note(block, slot, true),
+            Event::Left { block, slot, .. } => self.note(block, slot, false),
+            // Who goes through the blocks by their handles must begin anew.
+            Event::Replaced => self.is_lost = true,
+            Event::Activated { .. }
+            | Event::Writes { .. }
+            | Event::Changes { .. }
+            | Event::WritesOut { .. }
+            | Event::Written { .. }
+            | Event::Unknown { .. }
+            | Event::Idle { .. }
+            | Event::Filled { .. }
+            | Event::RangeBegins { .. }
+            | Event::Replaces { .. }
+            | Event::RangeChanged { .. }
+            | Event::StoreUnknown
+            | Event::Slots(_) => {}
+        }
+    }
+
     /// Records that a block entered a slot or left it.
-    #[inline]
-    pub(crate) fn note(&mut self, block: u64, slot: Frame, came: bool) {
+    fn note(&mut self, block: u64, slot: Frame, came: bool) {
         if self.log.len() == self.most {
             self.is_lost = true;
             self.log.clear();
         }
         let was_in = self.set_summarized(slot, came);
         self.log.push(block << 2 | u64::from(was_in) << 1 | u64::from(came));
-    }
-
-    /// Notes that changes are missing.
-    pub(crate) fn lose(&mut self) {
-        self.is_lost = true;
     }
 
     /// Notes whether the block in a slot is in the summary. Returns whether it was before.

@@ -8,10 +8,10 @@
 //!
 //! The rules:
 //! 1. The digest of a block belongs to the content that was last delivered or written successfully.
-//!    It is computed once per content, when no operation on the block is left ([`Shard::prove`]):
+//!    It is computed once per content, when no operation on the block is left (`Event::Idle`):
 //!    after a fetch, a reload, or a write of which the server has the whole block; never for a hit.
-//! 2. It is stored with the slot of a resident block, in the active record of an active block, and
-//!    in the delivery record of any other block.
+//! 2. It is stored by slot for a resident block, by block for an active one, and in the delivery
+//!    record of any other block.
 //! 3. It is discarded when any part of the block begins to change, for any reason and in every
 //!    mode; when a write or write-out fails; and for all blocks when the store may have lost
 //!    something ([`Volume::forget_digests`]).
@@ -28,9 +28,10 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::ops::RangeInclusive;
 
 use bytes::Bytes;
+use hashbrown::HashMap;
+use undercroft_cache::Level;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use crate::geometry::Geometry;
@@ -38,6 +39,7 @@ use crate::geometry::zeroes;
 use crate::job::Job;
 use crate::shard::Shard;
 use crate::shard::content::{Content, Running};
+use crate::shard::watchers::{Event, Goes, Leaving};
 
 /// Bytes of XXH3's secret.
 const SECRET_BYTES: usize = 192;
@@ -86,22 +88,19 @@ impl Hasher {
     }
 }
 
-/// The digests of a shard's resident blocks.
+/// The digests of a shard's blocks, but for those that the level keeps with deliveries.
 pub(crate) struct Digests {
     hasher: Hasher,
-    /// Digest by slot; 0: not known.
+    /// Digest by slot, of blocks without operations; 0: not known.
     of_slots: Vec<u64>,
+    /// Of active blocks. Of those that are not in it no digest is known, and none will be computed.
+    of_active: HashMap<u64, Digest, foldhash::fast::RandomState>,
 }
 
 impl Digests {
     /// Digests for `slots` slots, all unknown.
     pub(crate) fn new(hasher: Hasher, slots: u32) -> Self {
-        Self { hasher, of_slots: vec![0; slots as usize] }
-    }
-
-    /// Digests for `slots` slots, if there are fewer; the new ones are unknown.
-    pub(crate) fn grow(&mut self, slots: usize) {
-        self.of_slots.resize(slots.max(self.of_slots.len()), 0);
+        Self { hasher, of_slots: vec![0; slots as usize], of_active: HashMap::default() }
     }
 
     /// Prefetches the digests of these slots, so that the processor overlaps its waits for memory.
@@ -110,39 +109,101 @@ impl Digests {
         std::hint::black_box(sum);
     }
 
-    /// Takes the digest out of the slot of a resident block that becomes active.
-    pub(crate) fn lift(&mut self, slot: u32) -> Digest {
-        match std::mem::take(&mut self.of_slots[slot as usize]) {
-            0 => Digest::Struck,
-            digest => Digest::Known(digest),
+    /// Follows the rules above.
+    pub(super) fn watch(&mut self, event: &Event<'_>, level: &mut Level, geometry: &Geometry) {
+        let Self { hasher, of_slots, of_active } = self;
+        match *event {
+            Event::Entered { slot, .. } | Event::Replaces { slot } => of_slots[slot as usize] = 0,
+            Event::Left { block, slot, how, is_covered } => {
+                let digest = std::mem::take(&mut of_slots[slot as usize]);
+                match how {
+                    Leaving::Busy | Leaving::Discarded => {}
+                    Leaving::Dirty => know(of_active, block, digest),
+                    // The content of blocks in a range is about to change.
+                    Leaving::Clean if digest != 0 && !is_covered => level.set_digest(block, digest),
+                    Leaving::Clean => {}
+                }
+            }
+            Event::Activated { block, slot } => {
+                let of_slot = slot.map(|slot| std::mem::take(&mut of_slots[slot as usize]));
+                know(of_active, block, of_slot.unwrap_or(0));
+            }
+            Event::Writes { block }
+            | Event::Unknown { block }
+            | Event::Written { block, is_ok: false, .. } => self.strike(block, level),
+            Event::Changes { block } => _ = of_active.insert(block, Digest::Pending),
+            // If it succeeds, the copy equals the store's content again.
+            Event::WritesOut { block } => _ = of_active.entry(block).or_insert(Digest::Pending),
+            Event::Written { block, job, content, is_ok: true } => {
+                // If the block is not in memory, the data written are all there is.
+                let is_pending = of_active.get(&block) == Some(&Digest::Pending);
+                if let Some(job) = job.filter(|_| is_pending && content.is_absent()) {
+                    know(of_active, block, hasher.of_write(job, block, geometry).unwrap_or(0));
+                }
+            }
+            Event::Idle { block, content, to, is_covered } => {
+                let digest = match of_active.get(&block).filter(|_| !is_covered) {
+                    None => 0,
+                    Some(Digest::Known(digest)) => *digest,
+                    Some(Digest::Pending) => {
+                        hasher.of_content(content, geometry.len(block)).unwrap_or(0)
+                    }
+                };
+                match to {
+                    Goes::Stays if digest == 0 => return,
+                    Goes::Stays => return know(of_active, block, digest),
+                    Goes::ToSlot(slot) => of_slots[slot as usize] = digest,
+                    Goes::Nowhere if digest != 0 => level.set_digest(block, digest),
+                    Goes::Nowhere => {}
+                }
+                of_active.remove(&block);
+            }
+            Event::Filled { block, slot, content, digest } => {
+                let computed = || hasher.of_content(content, geometry.len(block)).unwrap_or(0);
+                of_slots[slot as usize] = if digest == 0 { computed() } else { digest };
+            }
+            // Deliveries are forgotten anyway. Digests in slots are ignored as long as the range
+            // exists, and its end updates every slot.
+            Event::RangeBegins { blocks } => of_active.retain(|block, _| !blocks.contains(block)),
+            Event::StoreUnknown => {
+                of_slots.fill(0);
+                of_active.clear();
+                level.forget_digests();
+            }
+            Event::Slots(slots) => of_slots.resize(slots.max(of_slots.len()), 0),
+            Event::RangeChanged { .. } | Event::Replaced => {}
         }
+    }
+
+    /// Discards a block's digest.
+    fn strike(&mut self, block: u64, level: &mut Level) {
+        self.of_active.remove(&block);
+        if let Some(slot) = level.frame(block) {
+            self.of_slots[slot as usize] = 0;
+        }
+        level.set_digest(block, 0);
     }
 }
 
-/// The state of the digest of an active block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Digest {
-    /// Not known, and it will not be computed.
-    #[default]
-    Struck,
+/// Sets the digest of an active block; 0: not known.
+fn know(
+    of_active: &mut HashMap<u64, Digest, foldhash::fast::RandomState>,
+    block: u64,
+    digest: u64,
+) {
+    match digest {
+        0 => _ = of_active.remove(&block),
+        digest => _ = of_active.insert(block, Digest::Known(digest)),
+    }
+}
+
+/// The digest of an active block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Digest {
     /// It will be computed when no operation on the block is left.
     Pending,
     /// The digest.
     Known(u64),
-}
-
-impl Digest {
-    /// Call when an operation begins after which the content is another one, or newly in memory.
-    pub(crate) fn begin(&mut self) {
-        *self = Digest::Pending;
-    }
-
-    /// A write-out begins: if it succeeds, the copy equals the store's content again.
-    pub(crate) fn begin_write_out(&mut self) {
-        if *self == Digest::Struck {
-            *self = Digest::Pending;
-        }
-    }
 }
 
 /// Why data that a client hands over are refused.
@@ -159,72 +220,9 @@ pub(crate) enum Refusal {
 }
 
 impl Shard {
-    /// Call when a write of a block succeeded and the block is not in memory: takes the digest of
-    /// the data written, if they were the whole block.
-    pub(crate) fn prove_written(&mut self, block: u64) {
-        let Some(digests) = &self.digests else { return };
-        let Some(record) = self.active.get_mut(&block) else { return };
-        let Some(op) = record.queue.front() else { return };
-        if record.digest == Digest::Pending && record.state.content.is_absent() {
-            let digest = digests.hasher.of_write(&op.job, block, &self.geometry);
-            record.digest = digest.map_or(Digest::Struck, Digest::Known);
-        }
-    }
-
-    /// Call when no operation on the block is left. Returns the digest of its content if that
-    /// equals the volume's content; otherwise 0.
-    pub(crate) fn prove(&self, block: u64) -> u64 {
-        let (Some(digests), Some(record)) = (&self.digests, self.active.get(&block)) else {
-            return 0;
-        };
-        if self.ranges.cover(block) {
-            return 0;
-        }
-        match record.digest {
-            Digest::Known(digest) => digest,
-            Digest::Struck => 0,
-            Digest::Pending => {
-                let length = self.geometry.len(block);
-                digests.hasher.of_content(&record.state.content, length).unwrap_or(0)
-            }
-        }
-    }
-
     /// The digest of a slot; 0 if it is not known.
-    pub(crate) fn digest_of_slot(&self, slot: u32) -> u64 {
-        self.digests.as_ref().map_or(0, |digests| digests.of_slots[slot as usize])
-    }
-
-    /// Sets the digest of a slot: that of its current content, or 0.
-    pub(crate) fn set_digest_of_slot(&mut self, slot: u32, digest: u64) {
-        if let Some(digests) = &mut self.digests {
-            digests.of_slots[slot as usize] = digest;
-        }
-    }
-
-    /// A slot was filled without an operation on its block: stores the known digest, or computes it
-    /// from the content if `known` is 0.
-    pub(crate) fn prove_slot(&mut self, block: u64, slot: u32, known: u64) {
-        let Some(digests) = &mut self.digests else { return };
-        let (content, length) =
-            (&self.slots[slot as usize].state.content, self.geometry.len(block));
-        let computed = || digests.hasher.of_content(content, length).unwrap_or(0);
-        digests.of_slots[slot as usize] = if known == 0 { computed() } else { known };
-    }
-
-    /// A block leaves its slot: takes its digest, which the record of its delivery will keep.
-    pub(crate) fn take_digest_of_slot(&mut self, slot: u32) -> u64 {
-        let of_slot = self.digests.as_mut().map(|digests| &mut digests.of_slots[slot as usize]);
-        of_slot.map_or(0, std::mem::take)
-    }
-
-    /// Remembers the digest of a block that is not resident; 0 changes nothing. Digests of blocks
-    /// in a range are not remembered, since their content is about to change.
-    pub(crate) fn remember_digest(&mut self, block: u64, digest: u64) {
-        if digest == 0 || self.ranges.cover(block) {
-            return;
-        }
-        self.cache.set_digest(block, digest);
+    fn digest_of_slot(&self, slot: u32) -> u64 {
+        self.watchers.digests.as_ref().map_or(0, |digests| digests.of_slots[slot as usize])
     }
 
     /// The digest of a block without active record; 0 if it is not known.
@@ -235,37 +233,10 @@ impl Shard {
         }
     }
 
-    /// Discards a block's digest.
-    pub(crate) fn strike_digest(&mut self, block: u64) {
-        if self.digests.is_none() {
-            return;
-        }
-        if let Some(record) = self.active.get_mut(&block) {
-            record.digest = Digest::Struck;
-        }
-        if let Some(slot) = self.cache.frame(block) {
-            self.set_digest_of_slot(slot, 0);
-        }
-        self.cache.set_digest(block, 0);
-    }
-
-    /// Discards the digests of a range that begins. Its deliveries are forgotten anyway. Digests in
-    /// slots are ignored as long as the range exists, and its end updates every slot.
-    pub(crate) fn strike_digests(&mut self, blocks: &RangeInclusive<u64>) {
-        if self.digests.is_none() {
-            return;
-        }
-        let within = self.active.iter_mut().filter(|(block, _)| blocks.contains(block));
-        within.for_each(|(_, record)| record.digest = Digest::Struck);
-    }
-
     /// Discards all digests, and voids the running reload.
     pub(crate) fn forget_digests(&mut self) {
-        let Some(digests) = &mut self.digests else { return };
-        digests.of_slots.fill(0);
-        self.active.values_mut().for_each(|record| record.digest = Digest::Struck);
-        self.cache.forget_digests();
-        if let Some(coop) = self.coop.as_deref_mut() {
+        self.tell(&Event::StoreUnknown);
+        if let Some(coop) = self.coop.as_deref_mut().filter(|_| self.watchers.digests.is_some()) {
             coop.void_reload(|_| true);
         }
     }
@@ -278,7 +249,7 @@ impl Shard {
         if data.len() != self.geometry.len(block) {
             return Err(Refusal::Malformed);
         }
-        let digests = self.digests.as_ref().ok_or(Refusal::Unknown)?;
+        let digests = self.watchers.digests.as_ref().ok_or(Refusal::Unknown)?;
         if let Some(content) = self.dirty_content(block) {
             let is_equal = content.piece(0, data.len()).is_some_and(|own| own == data);
             return if is_equal { Ok(digests.hasher.of(data)) } else { Err(Refusal::Changed) };
@@ -308,7 +279,7 @@ impl Shard {
 
     /// The digest of any data; `None` if the volume keeps no digests.
     pub(crate) fn digest_of(&self, data: &Bytes) -> Option<u64> {
-        self.digests.as_ref().map(|digests| digests.hasher.of(data))
+        self.watchers.digests.as_ref().map(|digests| digests.hasher.of(data))
     }
 
     fn is_reloading(&self, block: u64) -> bool {
@@ -318,7 +289,7 @@ impl Shard {
 
     /// Checks that each known digest is that of the block's content.
     pub(crate) fn validate_digests(&self) -> Result<(), String> {
-        let Some(digests) = &self.digests else { return Ok(()) };
+        let Some(digests) = &self.watchers.digests else { return Ok(()) };
         let is_right = |block, content: &Content, digest| {
             let own = digests.hasher.of_content(content, self.geometry.len(block));
             digest == 0 || own.is_none_or(|own| own == digest)
@@ -331,9 +302,12 @@ impl Shard {
                 return Err(format!("block {block}: its digest is not that of its content"));
             }
         }
-        for (&block, record) in &self.active {
-            let Digest::Known(digest) = record.digest else { continue };
-            if !is_right(block, &record.state.content, digest) {
+        for (&block, digest) in &digests.of_active {
+            let Some(record) = self.active.get(&block) else {
+                return Err(format!("block {block}: a digest of operations that are over"));
+            };
+            let is_wrong = |digest| !is_right(block, &record.state.content, digest);
+            if matches!(digest, Digest::Known(digest) if is_wrong(*digest)) {
                 return Err(format!("block {block}: its record's digest is of something else"));
             }
         }

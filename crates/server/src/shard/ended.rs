@@ -4,6 +4,7 @@
 use crate::answer::Failed;
 use crate::job::{BlockOp, JobKind};
 use crate::shard::content::{Content, Running};
+use crate::shard::watchers::Event;
 use crate::shard::{Effects, Shard};
 
 impl Shard {
@@ -40,7 +41,7 @@ impl Shard {
 
     /// A write for the first operation in the queue ended.
     pub(crate) fn written(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
-        let Self { active, coop, cache, pool, geometry, .. } = self;
+        let Self { active, coop, cache, pool, geometry, watchers, .. } = self;
         let Some(record) = active.get_mut(&block) else { return };
         record.running = Running::Nothing;
         self.counters.store_writes += 1;
@@ -52,7 +53,6 @@ impl Shard {
                 if let (Some(coop), Some(op)) = (coop, op) {
                     coop.stage(block, &op.job, &record.state.content, pool, geometry, cache);
                 }
-                self.prove_written(block);
             }
             Err(_) => {
                 self.counters.write_failures += 1;
@@ -64,9 +64,11 @@ impl Shard {
                 if record.state.dirty.is_none() {
                     record.state.content = Content::Absent;
                 }
-                self.strike_digest(block);
             }
         }
+        let (job, content) = (op.map(|op| &*op.job), &record.state.content);
+        let event = Event::Written { block, job, is_ok: result.is_ok(), content };
+        watchers.tell(&event, cache, geometry);
         let op = self.active.get_mut(&block).and_then(|record| record.queue.pop_front());
         let Some(BlockOp { job, .. }) = op else { return self.step(block, fx) };
         let ended_well = result.is_ok();
@@ -96,7 +98,7 @@ impl Shard {
                 let has_failed = result.is_err();
                 self.dirty.end(number, alone, &mut record.state, result);
                 if has_failed {
-                    self.strike_digest(block);
+                    self.tell(&Event::Unknown { block });
                 }
             }
             self.step(block, fx);

@@ -22,6 +22,7 @@ use crate::counters::{AwareStats, CooperationStats, Source};
 use crate::job::{BlockOp, Job, JobKind};
 use crate::shard::content::{Content, Memory, Origin};
 use crate::shard::cooperation::{Fate, Reloading};
+use crate::shard::watchers::Event;
 use crate::shard::{Effects, Shard};
 
 impl Shard {
@@ -36,7 +37,7 @@ impl Shard {
     /// Notes that a block is about to be written, and places blocks that clients have evicted by
     /// now.
     pub(crate) fn noted_write(&mut self, block: u64, asker: Asker, fx: &mut Effects) {
-        self.strike_digest(block);
+        self.tell(&Event::Writes { block });
         let Some(coop) = self.coop.as_deref_mut() else { return };
         coop.awaited.writing(block, asker);
         coop.drop_reload(block, ReloadQueue::drop_written);
@@ -154,7 +155,7 @@ impl Shard {
         match memory {
             Some(frame) => {
                 self.slots[slot as usize].state.content = Content::Frame(frame.freeze());
-                self.prove_slot(block, slot, digest);
+                self.tell_filled(block, slot, digest);
             }
             None => {
                 self.counters.served_around += 1;
@@ -203,7 +204,7 @@ impl Shard {
             Some(content) => {
                 self.slots[slot as usize].state.content = content;
                 let known = self.cache.digest(block);
-                self.prove_slot(block, slot, known);
+                self.tell_filled(block, slot, known);
             }
             None => self.load(block, fx),
         }
@@ -250,7 +251,7 @@ impl Shard {
     /// A range is about to change.
     pub(crate) fn noted_range(&mut self, blocks: &RangeInclusive<u64>) {
         self.cache.range_changes(blocks);
-        self.strike_digests(blocks);
+        self.tell(&Event::RangeBegins { blocks });
         let Some(coop) = self.coop.as_deref_mut() else { return };
         coop.void_reload(|block| blocks.contains(&block));
         coop.reloads.discard_within(blocks);
@@ -312,12 +313,12 @@ impl Shard {
         }
         let Some(slot) = self.arrive_evicted(block, WayDown::Reload, fx) else { return };
         self.slots[slot as usize].state.content = content;
-        self.prove_slot(block, slot, 0);
+        self.tell_filled(block, slot, 0);
     }
 
     /// Whether contents that clients hand over are of use at present.
     pub(crate) fn wants_contents(&self) -> bool {
-        self.digests.is_some() && self.cache.asks_for_contents()
+        self.watchers.digests.is_some() && self.cache.asks_for_contents()
     }
 
     /// Adds counts from elsewhere.

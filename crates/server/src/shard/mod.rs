@@ -31,6 +31,7 @@ mod starved;
 pub(crate) mod tell;
 pub(crate) mod unflushed;
 pub(crate) mod validate;
+pub(crate) mod watchers;
 mod write_outs;
 
 use std::hint::black_box;
@@ -48,9 +49,7 @@ use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
 use crate::listener::Listener;
 use crate::shard::content::{Active, Content, Memory, Origin, Running, Slot};
-use crate::shard::content_log::ContentLog;
 use crate::shard::cooperation::Cooperation;
-use crate::shard::digests::{Digest, Digests};
 use crate::shard::dirty::DirtySet;
 use crate::shard::dirty_bounds::DirtyBounds;
 use crate::shard::endings::Endings;
@@ -58,25 +57,20 @@ use crate::shard::execute::{Tools, Verdict, execute, write_now};
 use crate::shard::ranges::Ranges;
 use crate::shard::starved::Starved;
 use crate::shard::tell::Riders;
-use crate::shard::unflushed::Unflushed;
+use crate::shard::watchers::{Event, Goes, Leaving, Watchers};
 
 pub(crate) struct Shard {
     pub(crate) cache: Level,
     /// Present unless placement is access-based.
     pub(crate) coop: Option<Box<Cooperation>>,
-    /// The blocks that entered and left, while somebody follows the content.
-    pub(crate) changes: Option<ContentLog>,
+    pub(crate) watchers: Watchers,
     /// Counts of what clients told, if the policy is content-aware.
     pub(crate) told: AwareStats,
     pub(crate) slots: Vec<Slot>,
-    /// Present if clients may hand data over.
-    pub(crate) digests: Option<Digests>,
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
     pub(crate) bounds: DirtyBounds,
     pub(crate) ranges: Ranges,
-    /// Present if the store can lose what it has answered.
-    pub(crate) unflushed: Option<Unflushed>,
     pub(crate) counters: ShardCounters,
     pub(crate) pool: Pools,
     /// Frames of `pool` that are for staged blocks.
@@ -152,15 +146,13 @@ impl Shard {
         Self {
             cache,
             coop: coop.map(Box::new),
-            changes: None,
+            watchers: Watchers::default(),
             told: AwareStats::default(),
             slots: (0..capacity).map(|_| Slot::default()).collect(),
-            digests: None,
             active: HashMap::default(),
             dirty: DirtySet::default(),
             bounds,
             ranges: Ranges::default(),
-            unflushed: None,
             counters: ShardCounters::default(),
             pool,
             staged_frames: 0,
@@ -178,12 +170,12 @@ impl Shard {
     /// of the frames. Of the data the first byte is enough; the processor's own prefetcher loads
     /// the rest.
     pub(crate) fn prefetch(&mut self, blocks: impl Iterator<Item = u64>) {
-        let Self { together: Together { blocks: all, frames }, cache, slots, digests, .. } = self;
+        let Self { together: Together { blocks: all, frames }, cache, slots, watchers, .. } = self;
         all.clear();
         blocks.for_each(|block| all.push(block));
         frames.clear();
         cache.prefetch(all, frames);
-        if let Some(digests) = digests {
+        if let Some(digests) = &watchers.digests {
             digests.warm(frames);
         }
         let slots = frames.iter().map(|&frame| &slots[frame as usize]);
@@ -255,16 +247,26 @@ impl Shard {
 
     /// Gives a newly resident block an empty slot.
     pub(crate) fn enter(&mut self, block: u64, frame: u32) {
-        if let Some(changes) = &mut self.changes {
-            changes.note(block, frame, true);
-        }
         let record = if self.active.is_empty() { None } else { self.active.get_mut(&block) };
         let active = record.is_some();
         if let Some(record) = record {
             record.departed = None;
         }
         self.slots[frame as usize] = Slot { active, ..Slot::default() };
-        self.set_digest_of_slot(frame, 0);
+        self.tell(&Event::Entered { block, slot: frame });
+    }
+
+    /// Tells the watchers.
+    #[inline]
+    pub(crate) fn tell(&mut self, event: &Event<'_>) {
+        self.watchers.tell(event, &mut self.cache, &self.geometry);
+    }
+
+    /// Tells the watchers that a slot has content; see [`Event::Filled`].
+    pub(crate) fn tell_filled(&mut self, block: u64, slot: Frame, digest: u64) {
+        let Self { watchers, slots, cache, geometry, .. } = self;
+        let content = &slots[slot as usize].state.content;
+        watchers.tell(&Event::Filled { block, slot, content, digest }, cache, geometry);
     }
 
     #[inline]
@@ -277,28 +279,28 @@ impl Shard {
 
     /// Removes a block without content from the cache.
     pub(crate) fn discard(&mut self, block: u64) {
-        if let (Some(frame), Some(changes)) = (self.cache.frame(block), &mut self.changes) {
-            changes.note(block, frame, false);
+        if let Some(slot) = self.cache.discard(block) {
+            let how = Leaving::Discarded;
+            self.tell(&Event::Left { block, slot, how, is_covered: false });
         }
-        self.cache.discard(block);
     }
 
     /// A block lost its slot. Dirty content is kept until the store has it.
     pub(crate) fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
-        if let Some(changes) = &mut self.changes {
-            changes.note(block, frame, false);
-        }
         let slot = std::mem::take(&mut self.slots[frame as usize]);
-        let digest = self.take_digest_of_slot(frame);
         self.unloaded -= u32::from(slot.unloaded);
+        let how = match slot.state.dirty {
+            _ if slot.active => Leaving::Busy,
+            Some(_) => Leaving::Dirty,
+            None => Leaving::Clean,
+        };
+        let is_covered = self.ranges.cover(block);
+        self.tell(&Event::Left { block, slot: frame, how, is_covered });
         if slot.active {
             self.let_go_of_frame(block);
         } else if slot.state.dirty.is_some() {
-            let digest = if digest == 0 { Digest::Struck } else { Digest::Known(digest) };
-            self.active.insert(block, Active { state: slot.state, digest, ..Active::default() });
+            self.active.insert(block, Active { state: slot.state, ..Active::default() });
             self.write_out_in_time(block, fx);
-        } else {
-            self.remember_digest(block, digest);
         }
     }
 
@@ -372,13 +374,15 @@ impl Shard {
     /// The block's active record; if there is none yet, one is made and takes over the block's
     /// state.
     pub(crate) fn activate(&mut self, block: u64) -> &mut Active {
-        let Self { active, cache, slots, digests, .. } = self;
+        let Self { active, cache, slots, watchers, geometry, .. } = self;
         active.entry(block).or_insert_with(|| {
-            let Some(frame) = cache.frame(block) else { return Active::default() };
-            let slot = &mut slots[frame as usize];
+            let slot = cache.frame(block);
+            watchers.tell(&Event::Activated { block, slot }, cache, geometry);
+            let Some(slot) = slot.map(|slot| &mut slots[slot as usize]) else {
+                return Active::default();
+            };
             slot.active = true;
-            let digest = digests.as_mut().map_or(Digest::Struck, |digests| digests.lift(frame));
-            Active { state: std::mem::take(&mut slot.state), digest, ..Active::default() }
+            Active { state: std::mem::take(&mut slot.state), ..Active::default() }
         })
     }
 
@@ -390,7 +394,7 @@ impl Shard {
         let absorbs = self.absorbs();
         let mut lent = if absorbs && !resident { self.lent_frames() } else { 0 };
         let mut absorbed = None;
-        let Self { active, dirty, pool, geometry, counters, coop, cache, .. } = self;
+        let Self { active, dirty, pool, geometry, counters, coop, cache, watchers, .. } = self;
         let Some(record) = active.get_mut(&block) else { return };
         loop {
             if !matches!(record.running, Running::Nothing | Running::WriteOut(_)) {
@@ -415,7 +419,7 @@ impl Shard {
                 Verdict::Done(piece) => {
                     record.queue.pop_front();
                     if job.is_change() {
-                        record.digest.begin();
+                        watchers.tell(&Event::Changes { block }, cache, geometry);
                     }
                     if let Some(coop) = coop {
                         coop.stage(block, &job, &record.state.content, pool, geometry, cache);
@@ -426,7 +430,7 @@ impl Shard {
                 }
                 Verdict::Fetch => {
                     record.running = Running::Fetch;
-                    record.digest.begin();
+                    watchers.tell(&Event::Changes { block }, cache, geometry);
                     // If a reload of the block is running, it serves as the fetch.
                     if coop.as_mut().is_some_and(|coop| coop.join_reload(block)) {
                         return;
@@ -437,7 +441,7 @@ impl Shard {
                 }
                 Verdict::Write(bytes, at) => {
                     record.running = Running::Write;
-                    record.digest.begin();
+                    watchers.tell(&Event::Changes { block }, cache, geometry);
                     let riders = std::mem::take(&mut fx.riders);
                     fx.starts.push(Start { block, action: Action::Write(job, bytes, at), riders });
                     return;
@@ -464,7 +468,7 @@ impl Shard {
     /// dropped.
     fn settle(&mut self, block: u64, fx: &mut Effects) {
         let slot = self.cache.frame(block);
-        let digest = self.prove(block);
+        let is_covered = self.ranges.cover(block);
         let Some(record) = self.active.get_mut(&block) else { return };
         let state = &mut record.state;
         if slot.is_some() {
@@ -477,42 +481,41 @@ impl Shard {
                 }
             }
         }
+        let to = match slot {
+            Some(frame) if !state.content.is_absent() || self.slots[frame as usize].unloaded => {
+                Goes::ToSlot(frame)
+            }
+            None if state.dirty.is_some() => Goes::Stays,
+            _ => Goes::Nowhere,
+        };
+        if to == Goes::Nowhere && slot.is_some() {
+            // A resident block without content: a fetch failed, or no frame was free.
+            self.slots[slot.unwrap_or_default() as usize] = Slot::default();
+            self.discard(block);
+        }
+        let Self { active, watchers, cache, geometry, .. } = self;
+        let Some(record) = active.get_mut(&block) else { return };
+        let content = &record.state.content;
+        watchers.tell(&Event::Idle { block, content, to, is_covered }, cache, geometry);
+        if to == Goes::Stays {
+            return self.write_out_in_time(block, fx);
+        }
+        let Some(Active { state, departed, .. }) = self.active.remove(&block) else { return };
         match slot {
-            Some(frame) if !state.content.is_absent() => {
+            // Not loaded yet: the next call tries again.
+            Some(frame) if state.content.is_absent() && to != Goes::Nowhere => {
+                self.slots[frame as usize].active = false;
+            }
+            Some(frame) if to != Goes::Nowhere => {
                 let slot = &mut self.slots[frame as usize];
                 self.unloaded -= u32::from(slot.unloaded);
                 if let Some(number) = state.dirty {
                     self.dirty.has_slot(number);
                 }
-                let origin = slot.origin;
-                *slot = Slot { state: std::mem::take(state), origin, ..Slot::default() };
-                self.active.remove(&block);
-                self.set_digest_of_slot(frame, digest);
+                *slot = Slot { state, origin: slot.origin, ..Slot::default() };
             }
-            None if state.dirty.is_some() => {
-                if digest != 0 {
-                    record.digest = Digest::Known(digest);
-                }
-                self.write_out_in_time(block, fx);
-            }
-            Some(frame) if self.slots[frame as usize].unloaded => {
-                // Not yet: the next call tries again.
-                self.slots[frame as usize].active = false;
-                self.active.remove(&block);
-            }
-            Some(frame) => {
-                // A resident block without content: a fetch failed, or no frame was free.
-                self.slots[frame as usize] = Slot::default();
-                self.discard(block);
-                self.active.remove(&block);
-                self.remember_digest(block, digest);
-                self.is_gone(block);
-            }
-            None => {
-                let record = self.active.remove(&block);
-                self.remember_digest(block, digest);
-                self.is_over(block, record.and_then(|record| record.departed));
-            }
+            Some(_) => self.is_gone(block),
+            None => self.is_over(block, departed),
         }
     }
 

@@ -16,6 +16,7 @@ use undercroft_store::Zeroing;
 
 use crate::job::{BlockOp, Job};
 use crate::shard::content::{Content, Running, Slot};
+use crate::shard::watchers::Event;
 use crate::shard::{Effects, Shard};
 
 /// Most ranges registered at a time; further ones wait until one of them is done.
@@ -205,7 +206,7 @@ impl Shard {
                 continue;
             }
             // The digest of a dirty block is known again when the store has its content.
-            self.set_digest_of_slot(frame, 0);
+            self.tell(&Event::Replaces { slot: frame });
             if is_meant(&self.slots[frame as usize]) {
                 self.refill(block, frame, content());
             }
@@ -227,7 +228,7 @@ impl Shard {
                 if let Some(record) = self.active.get_mut(block) {
                     self.dirty.clean(*block, &mut record.state);
                     record.state.content = content();
-                    record.digest.begin();
+                    self.tell(&Event::Changes { block: *block });
                 }
             }
         }
@@ -252,7 +253,7 @@ impl Shard {
         let was_there = was_unloaded || !slot.state.content.is_absent();
         let leaves = content.is_absent();
         slot.state.content = content;
-        self.prove_slot(block, frame, 0);
+        self.tell_filled(block, frame, 0);
         if was_there && leaves {
             self.slots[frame as usize] = Slot::default();
             self.discard(block);

@@ -15,7 +15,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::answer::Failed;
+use crate::geometry::Geometry;
 use crate::shard::content::{Content, Running, State};
+use crate::shard::watchers::Event;
 use crate::shard::{Effects, Shard};
 
 /// The blocks of a shard that its store may lose.
@@ -46,13 +48,37 @@ impl Unflushed {
         Self { by_block, by_number, next: 0, most, all: Some(0) }
     }
 
-    /// Remembers as many blocks as this, if that is more than before.
-    pub(crate) fn grow(&mut self, most: usize) {
-        self.most = self.most.max(most);
+    pub(super) fn watch(&mut self, event: &Event<'_>, geometry: &Geometry) {
+        match *event {
+            // A failed write may have taken effect.
+            Event::Written { block, job, is_ok, .. } => {
+                if !is_ok || job.is_none_or(|job| !job.durable) {
+                    self.add(block);
+                }
+            }
+            Event::RangeChanged { blocks, shard } => {
+                self.add_range(blocks, |block| geometry.shard_of(block) == shard);
+            }
+            Event::Slots(slots) => self.most = self.most.max(slots),
+            // Write-outs are made durable by those who begin them (`losses.rs`).
+            Event::WritesOut { .. }
+            | Event::Entered { .. }
+            | Event::Left { .. }
+            | Event::Activated { .. }
+            | Event::Writes { .. }
+            | Event::Changes { .. }
+            | Event::Unknown { .. }
+            | Event::Idle { .. }
+            | Event::Filled { .. }
+            | Event::RangeBegins { .. }
+            | Event::Replaces { .. }
+            | Event::StoreUnknown
+            | Event::Replaced => {}
+        }
     }
 
     /// The store has answered a change of a block.
-    pub(crate) fn add(&mut self, block: u64) {
+    fn add(&mut self, block: u64) {
         if let Some(before) = self.by_block.insert(block, self.next) {
             self.by_number.remove(&before);
         }
@@ -118,7 +144,7 @@ impl Shard {
         // Staged data, running reloads, and knowledge of other caches' contents.
         self.noted_range(&(0..=u64::MAX));
         self.forget_digests();
-        let Some(unflushed) = &self.unflushed else { return };
+        let Some(unflushed) = &self.watchers.unflushed else { return };
         let lost = match unflushed.lost() {
             Lost::Blocks(blocks) => blocks,
             Lost::Any => {
@@ -156,31 +182,14 @@ impl Shard {
         spanned: bool,
         fx: &mut Effects,
     ) {
-        if let Some(unflushed) = &mut self.unflushed {
-            if let Some(record) = self.active.get_mut(&block) {
-                let is_durable = record.queue.front().is_some_and(|op| op.job.durable);
-                // A failed write may have taken effect.
-                if result.is_err() || !is_durable {
-                    unflushed.add(block);
-                }
-                if spanned {
-                    record.state.content = Content::Absent;
-                    self.strike_digest(block);
-                }
-            }
+        if let Some(record) = self.active.get_mut(&block).filter(|_| spanned) {
+            record.state.content = Content::Absent;
+            self.tell(&Event::Unknown { block });
         }
         self.written(block, result, fx);
         if spanned {
             // The same block must not stay staged or in a reload.
             self.noted_range(&(block..=block));
-        }
-    }
-
-    /// A range was changed at the store.
-    pub(crate) fn range_ended(&mut self, blocks: &RangeInclusive<u64>, index: usize) {
-        let geometry = &self.geometry;
-        if let Some(unflushed) = &mut self.unflushed {
-            unflushed.add_range(blocks, |block| geometry.shard_of(block) == index);
         }
     }
 

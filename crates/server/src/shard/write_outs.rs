@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use crate::shard::content::{Active, Running};
 use crate::shard::tell::Riders;
+use crate::shard::watchers::Event;
 use crate::shard::{Action, Effects, Shard, Start};
 
 /// Blocks of a failed run that are tried alone at a time; each is a store request of its own.
@@ -201,10 +202,10 @@ impl Shard {
         let joins = self.dirty.joins(block);
         if let Some(number) = self.dirty.start(block, &mut record.state) {
             record.running = Running::WriteOut(number);
-            record.digest.begin_write_out();
             self.write_outs += 1;
             let (action, riders) = (Action::WriteOut { bytes, joins }, Riders::new());
             fx.starts.push(Start { block, action, riders });
+            self.tell(&Event::WritesOut { block });
         }
     }
 

@@ -119,10 +119,10 @@ impl Volume {
         for index in 0..self.shards.len() {
             let mut shard = self.lock(index);
             if most.is_none() {
-                shard.changes = None;
-            } else if shard.changes.is_none() {
+                shard.watchers.content_log = None;
+            } else if shard.watchers.content_log.is_none() {
                 let most = (CHANGES_MAX / self.shards.len()).max(CHANGES_OF_SHARD);
-                shard.changes = Some(ContentLog { most, ..ContentLog::default() });
+                shard.watchers.content_log = Some(ContentLog { most, ..ContentLog::default() });
             }
             shard.cache.followed_by(most.map(part));
         }
@@ -133,7 +133,7 @@ impl Volume {
         let mut is_lost = false;
         for index in 0..self.shards.len() {
             let mut shard = self.lock(index);
-            let Some(changes) = &mut shard.changes else { continue };
+            let Some(changes) = &mut shard.watchers.content_log else { continue };
             is_lost |= std::mem::take(&mut changes.is_lost);
             // The shard continues with the buffer of the last time.
             let mut log = std::mem::take(&mut feed.spare);

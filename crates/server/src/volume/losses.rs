@@ -154,7 +154,7 @@ impl Volume {
 
     /// For each shard, the bound below which all changes answered by the store have their numbers.
     pub(crate) fn unflushed_so_far(&self) -> Vec<u64> {
-        let now = |index| self.lock(index).unflushed.as_ref().map_or(0, Unflushed::now);
+        let now = |index| self.lock(index).watchers.unflushed.as_ref().map_or(0, Unflushed::now);
         if self.losses.is_none() {
             return Vec::new();
         }
@@ -163,14 +163,15 @@ impl Volume {
 
     /// Whether the store may have changes that no flush has covered.
     pub(crate) fn has_unflushed(&self) -> bool {
-        let has = |index| self.lock(index).unflushed.as_ref().is_some_and(|u| !u.is_empty());
+        let has =
+            |index| self.lock(index).watchers.unflushed.as_ref().is_some_and(|u| !u.is_empty());
         self.losses.is_some() && (0..self.shards.len()).any(has)
     }
 
     /// A flush has succeeded that covers all changes below `bounds`.
     pub(crate) fn flushed_below(&self, bounds: &[u64]) {
         for (index, &bound) in bounds.iter().enumerate() {
-            if let Some(unflushed) = &mut self.lock(index).unflushed {
+            if let Some(unflushed) = &mut self.lock(index).watchers.unflushed {
                 unflushed.cover(bound);
             }
         }

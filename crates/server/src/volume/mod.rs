@@ -182,7 +182,7 @@ impl Volume {
         let shards = (0..count).map(|index| {
             let mut shard = Shard::configured(&config, index, memory, &geometry, &hasher)?;
             if losses.is_some() {
-                shard.unflushed = Some(Unflushed::new(shard.slots.len()));
+                shard.watchers.unflushed = Some(Unflushed::new(shard.slots.len()));
             }
             Ok::<_, VolumeError>(Mutex::new(shard))
         });

@@ -9,6 +9,7 @@ use undercroft_nbd::Failure;
 use crate::answer::Failed;
 use crate::shard::content::{Content, Slot};
 use crate::shard::ranges::RangeKind;
+use crate::shard::watchers::Event;
 use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
@@ -107,7 +108,8 @@ impl Volume {
             self.lock(index).staged_is_old(&range.blocks);
             // A loss from now on finds the range.
             if result.is_err() || !range.durable {
-                self.lock(index).range_ended(&range.blocks, index);
+                let blocks = &range.blocks;
+                self.lock(index).tell(&Event::RangeChanged { blocks, shard: index });
             }
             // Operations parked behind the range stay parked meanwhile.
             let stays = range.kind == RangeKind::Drop && result.is_err();

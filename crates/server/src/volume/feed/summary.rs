@@ -85,7 +85,7 @@ impl Volume {
     fn begin_to_list(&self, feed: &mut Feed, summary: &mut Summary) {
         for index in 0..self.shards.len() {
             let mut shard = self.lock(index);
-            let Some(changes) = &mut shard.changes else { continue };
+            let Some(changes) = &mut shard.watchers.content_log else { continue };
             let log = std::mem::take(&mut changes.log);
             changes.summarized = Some(Vec::new());
             drop(shard);
@@ -98,7 +98,11 @@ impl Volume {
     /// Nobody wants a summary any more.
     pub(super) fn end_summary(&self) {
         for index in 0..self.shards.len() {
-            self.lock(index).changes.iter_mut().for_each(|changes| changes.summarized = None);
+            self.lock(index)
+                .watchers
+                .content_log
+                .iter_mut()
+                .for_each(|changes| changes.summarized = None);
         }
     }
 
@@ -117,7 +121,7 @@ impl Volume {
             let to = from + HANDLES_PER_LOCK;
             let mut shard = self.lock(index);
             let (mut blocks, end) = shard.cache.residents_within(from..to);
-            if let Some(changes) = &mut shard.changes {
+            if let Some(changes) = &mut shard.watchers.content_log {
                 blocks.retain(|&(_, slot)| !changes.set_summarized(slot, true));
             }
             drop(shard);

@@ -1,0 +1,108 @@
+//! What happens in a shard, told to the features that a plain cache does without. Each feature has
+//! its state in a file of its own, and matches all events, so that none can be overlooked.
+//!
+//! Events are told under the shard's lock, at the moment at which they happen. A watcher decides
+//! nothing about operations in progress; it may tell the level what is known of a block.
+//!
+//! Watchers so far: digests of content that clients may hand over (`digests.rs`), the log of blocks
+//! that entered and left (`content_log.rs`), and what the store may still lose (`unflushed.rs`).
+//! Not here: placement at eviction (`eviction_placement.rs`), and what a server below is told
+//! (`tell.rs`).
+
+use std::ops::RangeInclusive;
+
+use undercroft_cache::{Frame, Level};
+
+use crate::geometry::Geometry;
+use crate::job::Job;
+use crate::shard::content::Content;
+use crate::shard::content_log::ContentLog;
+use crate::shard::digests::Digests;
+use crate::shard::unflushed::Unflushed;
+
+/// Something that happens to a block, to its slot, or to the shard.
+pub(crate) enum Event<'a> {
+    /// A block has a slot now, which is empty.
+    Entered { block: u64, slot: Frame },
+    /// A block loses its slot. `is_covered`: a range that is being changed has the block.
+    Left { block: u64, slot: Frame, how: Leaving, is_covered: bool },
+    /// The first operation on a block begins. Its state has moved out of its slot, if it has one.
+    Activated { block: u64, slot: Option<Frame> },
+    /// A client writes a block; the write takes effect later.
+    Writes { block: u64 },
+    /// An operation begins, or has taken effect, after which a block has another content, or is
+    /// newly in memory.
+    Changes { block: u64 },
+    /// A write-out of a block begins.
+    WritesOut { block: u64 },
+    /// A write for a client has ended at the store. `content` is what is in memory.
+    Written { block: u64, job: Option<&'a Job>, is_ok: bool, content: &'a Content },
+    /// It is not known any more what the store has of a block.
+    Unknown { block: u64 },
+    /// No operation on a block is left, and its content goes where `to` says.
+    Idle { block: u64, content: &'a Content, to: Goes, is_covered: bool },
+    /// A slot has content without an operation on its block. `digest`: that of the content, or 0 if
+    /// it is not known.
+    Filled { block: u64, slot: Frame, content: &'a Content, digest: u64 },
+    /// A range is about to change, or everything that is derived from its blocks is void.
+    RangeBegins { blocks: &'a RangeInclusive<u64> },
+    /// The content of a slot is about to be replaced by that of a range.
+    Replaces { slot: Frame },
+    /// The store has changed a range, or may have, and has not made that durable.
+    RangeChanged { blocks: &'a RangeInclusive<u64>, shard: usize },
+    /// The store may have other content than it had, in any block.
+    StoreUnknown,
+    /// There are so many slots now, not fewer than before.
+    Slots(usize),
+    /// Policy or placement are others; the handles of blocks are, too.
+    Replaced,
+}
+
+/// What becomes of a block that loses its slot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// Its state is with its operations.
+    Busy,
+    /// It stays in memory until it is written out.
+    Dirty,
+    /// It was evicted.
+    Clean,
+    /// It has no content.
+    Discarded,
+}
+
+/// Where the content of a block goes that has no operation any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goes {
+    ToSlot(Frame),
+    /// It stays in memory until it is written out.
+    Stays,
+    Nowhere,
+}
+
+/// The watchers of a shard. A plain volume has none.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    /// Present if clients may hand data over.
+    pub(crate) digests: Option<Digests>,
+    /// Present while somebody follows the content.
+    pub(crate) content_log: Option<ContentLog>,
+    /// Present if the store can lose what it has answered.
+    pub(crate) unflushed: Option<Unflushed>,
+}
+
+impl Watchers {
+    /// Tells all watchers; they may tell the level what they know of a block.
+    #[inline]
+    pub(crate) fn tell(&mut self, event: &Event<'_>, level: &mut Level, geometry: &Geometry) {
+        if let Some(digests) = &mut self.digests {
+            digests.watch(event, level, geometry);
+        }
+        if let Some(log) = &mut self.content_log {
+            log.watch(event);
+        }
+        if let Some(unflushed) = &mut self.unflushed {
+            unflushed.watch(event, geometry);
+        }
+    }
+}
