@@ -98,10 +98,10 @@ pub(super) use words;
 
 /// A placement that a server can have. A scheme of movement is none: these run in simulations.
 pub(super) mod placement {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer};
     use undercroft_cache::movement::SchemeSpec;
     use undercroft_cache::placement::Placement;
-
-    use super::*;
 
     pub(in crate::config) use super::text::serialize;
 

@@ -28,6 +28,7 @@ use undercroft_cache::{Asker, ClientEviction, Sender, WriteMode};
 use crate::job::Job;
 use crate::shard::content::Running;
 use crate::shard::digests::Refusal;
+use crate::shard::watchers::Event;
 use crate::shard::{Effects, Shard};
 
 /// The shard's blocks divided by this is how many blocks are remembered, but at least
@@ -198,7 +199,7 @@ impl Shard {
         coop.counters.demotions_awaited += 1;
         for old in coop.awaited.remember(gone.block, digest, sender) {
             if self.cache.frame(old).is_none() && !self.active.contains_key(&old) {
-                self.is_gone(old);
+                self.tell(&Event::Gone { block: old });
             }
         }
     }

@@ -11,6 +11,7 @@ use undercroft_frames::{Memory, Pools};
 use crate::config::{VolumeConfig, VolumeError};
 use crate::geometry::Geometry;
 use crate::shard::Shard;
+use crate::shard::below::Below;
 use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digests, Hasher};
 use crate::shard::dirty_bounds::DirtyBounds;
@@ -64,7 +65,6 @@ impl Shard {
         let coop = cooperates.then(|| Cooperation::new(capacity, seed, config.reload_at_once));
         let pool = memory.pool(frames, config.block_bytes as usize);
         let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
-        let listener = config.listener.clone();
         let geometry = Arc::clone(geometry);
         let digests = hasher.clone().map(|hasher| Digests::new(hasher, capacity));
         if digests.is_some() {
@@ -72,7 +72,8 @@ impl Shard {
         }
         let bounds = DirtyBounds::new(config, capacity as usize);
         let pool = Pools::from(pool);
-        let mut shard = Self::new(level, coop, pool, geometry, bounds, listener);
+        let mut shard = Self::new(level, coop, pool, geometry, bounds);
+        shard.watchers.below = config.listener.clone().map(Below::new);
         (shard.watchers.digests, shard.staged_frames) = (digests, config.staged_frames());
         Ok(shard)
     }

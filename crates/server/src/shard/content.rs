@@ -115,9 +115,6 @@ pub(crate) struct Active {
     /// Operations that have arrived and not yet taken effect, in order. The first one stays in
     /// front while the store works for it.
     pub(crate) queue: Queue,
-    /// Set if the block was evicted meanwhile and the server below has not been told: whether it
-    /// was dirty at that time.
-    pub(crate) departed: Option<bool>,
 }
 
 /// Operations in order. A single one, the usual case, needs no allocation.

@@ -31,6 +31,9 @@ impl ContentLog {
             // Who goes through the blocks by their handles must begin anew.
             Event::Replaced => self.is_lost = true,
             Event::Activated { .. }
+            | Event::Evicted { .. }
+            | Event::Gone { .. }
+            | Event::Returned { .. }
             | Event::Writes { .. }
             | Event::Changes { .. }
             | Event::WritesOut { .. }

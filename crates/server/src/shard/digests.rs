@@ -171,7 +171,11 @@ impl Digests {
                 level.forget_digests();
             }
             Event::Slots(slots) => of_slots.resize(slots.max(of_slots.len()), 0),
-            Event::RangeChanged { .. } | Event::Replaced => {}
+            Event::Evicted { .. }
+            | Event::Gone { .. }
+            | Event::Returned { .. }
+            | Event::RangeChanged { .. }
+            | Event::Replaced => {}
         }
     }
 

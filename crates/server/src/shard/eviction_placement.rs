@@ -160,7 +160,7 @@ impl Shard {
             None => {
                 self.counters.served_around += 1;
                 self.discard(block);
-                self.is_gone(block);
+                self.tell(&Event::Gone { block });
             }
         }
     }
@@ -171,7 +171,7 @@ impl Shard {
             Down::Resident => self.leave_evicted(fx),
             Down::Skip => {
                 self.leave_evicted(fx);
-                self.is_gone(block);
+                self.tell(&Event::Gone { block });
             }
             Down::Staged(slot) => {
                 self.leave_evicted(fx);

@@ -13,6 +13,7 @@
 //! 5. If a block is starved, a write-out is running, or starts in its turn.
 
 pub(crate) mod awaited;
+pub(crate) mod below;
 mod build;
 mod change;
 pub(crate) mod content;
@@ -28,7 +29,6 @@ pub(crate) mod execute;
 pub(crate) mod ranges;
 pub(crate) mod staged;
 mod starved;
-pub(crate) mod tell;
 pub(crate) mod unflushed;
 pub(crate) mod validate;
 pub(crate) mod watchers;
@@ -47,7 +47,7 @@ use undercroft_nbd::Piece;
 use crate::counters::{AwareStats, ShardCounters, Source};
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
-use crate::listener::Listener;
+use crate::shard::below::Riders;
 use crate::shard::content::{Active, Content, Memory, Origin, Running, Slot};
 use crate::shard::cooperation::Cooperation;
 use crate::shard::dirty::DirtySet;
@@ -56,7 +56,6 @@ use crate::shard::endings::Endings;
 use crate::shard::execute::{Tools, Verdict, execute, write_now};
 use crate::shard::ranges::Ranges;
 use crate::shard::starved::Starved;
-use crate::shard::tell::Riders;
 use crate::shard::watchers::{Event, Goes, Leaving, Watchers};
 
 pub(crate) struct Shard {
@@ -76,8 +75,6 @@ pub(crate) struct Shard {
     /// Frames of `pool` that are for staged blocks.
     pub(crate) staged_frames: u32,
     pub(crate) geometry: Arc<Geometry>,
-    /// Notified of blocks that leave.
-    pub(crate) listener: Option<Arc<dyn Listener>>,
     /// Blocks whose first operation waits for a frame.
     pub(crate) starved: Starved,
     /// Number of running write-outs.
@@ -140,7 +137,6 @@ impl Shard {
         pool: Pools,
         geometry: Arc<Geometry>,
         bounds: DirtyBounds,
-        listener: Option<Arc<dyn Listener>>,
     ) -> Self {
         let capacity = cache.capacity();
         Self {
@@ -157,7 +153,6 @@ impl Shard {
             pool,
             staged_frames: 0,
             geometry,
-            listener,
             starved: Starved::default(),
             write_outs: 0,
             unloaded: 0,
@@ -195,7 +190,7 @@ impl Shard {
         let referred = self.reference(request);
         self.carry_out(block, referred, fx);
         if referred.before.is_none() && referred.now.is_some() {
-            self.is_back(block);
+            self.tell(&Event::Returned { block });
         }
         if self.coop.is_some() {
             self.noted_write(block, asker, fx);
@@ -247,11 +242,7 @@ impl Shard {
 
     /// Gives a newly resident block an empty slot.
     pub(crate) fn enter(&mut self, block: u64, frame: u32) {
-        let record = if self.active.is_empty() { None } else { self.active.get_mut(&block) };
-        let active = record.is_some();
-        if let Some(record) = record {
-            record.departed = None;
-        }
+        let active = !self.active.is_empty() && self.active.contains_key(&block);
         self.slots[frame as usize] = Slot { active, ..Slot::default() };
         self.tell(&Event::Entered { block, slot: frame });
     }
@@ -273,8 +264,31 @@ impl Shard {
     pub(crate) fn leave_evicted(&mut self, fx: &mut Effects) {
         for i in 0..self.cache.evicted().len() {
             let evicted = self.cache.evicted()[i];
-            self.driven_out(evicted.block, evicted.frame, fx);
+            self.evict(evicted.block, evicted.frame, fx);
         }
+    }
+
+    /// Replacement evicted a block: its slot is needed for another one.
+    fn evict(&mut self, block: u64, frame: u32, fx: &mut Effects) {
+        if self.watchers.below.is_some() {
+            let Self { slots, active, watchers, cache, geometry, ranges, .. } = self;
+            let Slot { state, active: is_active, .. } = &slots[frame as usize];
+            let pending = match active.get(&block).filter(|_| *is_active) {
+                Some(record) => {
+                    let is_written_out = matches!(record.running, Running::WriteOut(_));
+                    Some(record.state.dirty.is_some() || is_written_out)
+                }
+                None => state.dirty.map(|_| true),
+            };
+            let is_covered = ranges.cover(block);
+            let event = Event::Evicted { block, content: &state.content, pending, is_covered };
+            watchers.tell(&event, cache, geometry);
+            if pending.is_none() {
+                fx.riders.push(block);
+                fx.has_left = true;
+            }
+        }
+        self.leave(block, frame, fx);
     }
 
     /// Removes a block without content from the cache.
@@ -500,7 +514,7 @@ impl Shard {
         if to == Goes::Stays {
             return self.write_out_in_time(block, fx);
         }
-        let Some(Active { state, departed, .. }) = self.active.remove(&block) else { return };
+        let Some(Active { state, .. }) = self.active.remove(&block) else { return };
         match slot {
             // Not loaded yet: the next call tries again.
             Some(frame) if state.content.is_absent() && to != Goes::Nowhere => {
@@ -514,8 +528,8 @@ impl Shard {
                 }
                 *slot = Slot { state, origin: slot.origin, ..Slot::default() };
             }
-            Some(_) => self.is_gone(block),
-            None => self.is_over(block, departed),
+            Some(_) => self.tell(&Event::Gone { block }),
+            None => {}
         }
     }
 

@@ -62,6 +62,9 @@ impl Unflushed {
             Event::Slots(slots) => self.most = self.most.max(slots),
             // Write-outs are made durable by those who begin them (`losses.rs`).
             Event::WritesOut { .. }
+            | Event::Evicted { .. }
+            | Event::Gone { .. }
+            | Event::Returned { .. }
             | Event::Entered { .. }
             | Event::Left { .. }
             | Event::Activated { .. }
@@ -167,7 +170,7 @@ impl Shard {
                 let State { content, dirty } = &self.slots[frame as usize].state;
                 if !content.is_absent() && dirty.is_none() {
                     self.refill(block, frame, Content::Absent);
-                    self.is_gone(block);
+                    self.tell(&Event::Gone { block });
                 }
             }
         }

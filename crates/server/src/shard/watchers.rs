@@ -5,9 +5,9 @@
 //! nothing about operations in progress; it may tell the level what is known of a block.
 //!
 //! Watchers so far: digests of content that clients may hand over (`digests.rs`), the log of blocks
-//! that entered and left (`content_log.rs`), and what the store may still lose (`unflushed.rs`).
-//! Not here: placement at eviction (`eviction_placement.rs`), and what a server below is told
-//! (`tell.rs`).
+//! that entered and left (`content_log.rs`), what the store may still lose (`unflushed.rs`), and
+//! what a server below is told (`below.rs`). Not here: placement at eviction
+//! (`eviction_placement.rs`).
 
 use std::ops::RangeInclusive;
 
@@ -15,6 +15,7 @@ use undercroft_cache::{Frame, Level};
 
 use crate::geometry::Geometry;
 use crate::job::Job;
+use crate::shard::below::Below;
 use crate::shard::content::Content;
 use crate::shard::content_log::ContentLog;
 use crate::shard::digests::Digests;
@@ -24,6 +25,14 @@ use crate::shard::unflushed::Unflushed;
 pub(crate) enum Event<'a> {
     /// A block has a slot now, which is empty.
     Entered { block: u64, slot: Frame },
+    /// Replacement evicts a block, which is about to lose its slot. `content` is what the slot has.
+    /// `pending`: set if it is dirty or has operations, and then whether it is dirty or being
+    /// written out.
+    Evicted { block: u64, content: &'a Content, pending: Option<bool>, is_covered: bool },
+    /// A block is neither here nor in a client's cache.
+    Gone { block: u64 },
+    /// A write, and not a read from the store, has made a block resident.
+    Returned { block: u64 },
     /// A block loses its slot. `is_covered`: a range that is being changed has the block.
     Left { block: u64, slot: Frame, how: Leaving, is_covered: bool },
     /// The first operation on a block begins. Its state has moved out of its slot, if it has one.
@@ -89,6 +98,8 @@ pub(crate) struct Watchers {
     pub(crate) content_log: Option<ContentLog>,
     /// Present if the store can lose what it has answered.
     pub(crate) unflushed: Option<Unflushed>,
+    /// Present if a server below is told what leaves.
+    pub(crate) below: Option<Below>,
 }
 
 impl Watchers {
@@ -103,6 +114,9 @@ impl Watchers {
         }
         if let Some(unflushed) = &mut self.unflushed {
             unflushed.watch(event, geometry);
+        }
+        if let Some(below) = &mut self.below {
+            below.watch(event, geometry);
         }
     }
 }

@@ -9,8 +9,8 @@
 
 use std::time::Instant;
 
+use crate::shard::below::Riders;
 use crate::shard::content::{Active, Running};
-use crate::shard::tell::Riders;
 use crate::shard::watchers::Event;
 use crate::shard::{Action, Effects, Shard, Start};
 

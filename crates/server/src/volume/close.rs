@@ -114,7 +114,7 @@ impl Volume {
         // A reload may still be running. What it evicts may have been changed by then, by whoever
         // opens the store next.
         for index in 0..self.shards.len() {
-            self.lock(index).listener = None;
+            self.lock(index).watchers.below = None;
         }
         let late = self.overdue.open();
         if late > 0 {

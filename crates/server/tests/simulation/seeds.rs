@@ -9,7 +9,7 @@ use crate::run;
 use crate::tally::Tally;
 
 /// A seed that has not ended by then goes round in circles without a pause.
-const SEED_MAX: Duration = Duration::from_secs(120);
+const SEED_MAX: Duration = Duration::from_secs(900);
 
 /// Seeds beyond the first thousand that found a fault, and what it was.
 pub const FOUND: &[(u64, &str)] =

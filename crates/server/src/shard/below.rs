@@ -1,0 +1,92 @@
+//! What this cache tells a server below it that has a cache, too: which blocks leave, and which
+//! return before that was told.
+//!
+//! A block leaves when replacement evicts it, or when a client evicted it and it gets no place
+//! here. A block handed to a client by a read does not leave: a cache above still has it. A clean
+//! block leaves with its data, if they are wanted. A dirty or active block leaves, without data,
+//! when the store has its content and its operations are done.
+//!
+//! Everything is told under the lock of the shard. So the data of a block are passed on before
+//! anything can change the block again, and the receiver can keep that order. A volume that has
+//! been closed tells nothing more.
+//!
+//! Not here: how it is sent (`serve/upstream/hint_sender.rs`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use crate::geometry::Geometry;
+use crate::listener::Listener;
+use crate::shard::watchers::{Event, Goes};
+
+/// Who is told, and what is still to be told.
+pub(crate) struct Below {
+    listener: Arc<dyn Listener>,
+    /// Blocks that were evicted while they were dirty or had operations, and whether they were
+    /// dirty. They leave when that is over.
+    departed: HashMap<u64, bool, RandomState>,
+}
+
+impl Below {
+    pub(crate) fn new(listener: Arc<dyn Listener>) -> Self {
+        Self { listener, departed: HashMap::default() }
+    }
+
+    pub(super) fn watch(&mut self, event: &Event<'_>, geometry: &Geometry) {
+        let Self { listener, departed } = self;
+        match *event {
+            Event::Evicted { block, pending: Some(is_dirty), .. } => {
+                departed.insert(block, is_dirty);
+            }
+            Event::Evicted { block, pending: None, content, is_covered } => {
+                // A range that is being changed at the store makes the data unusable.
+                let may_hand_over = listener.wants_data() && !is_covered;
+                let piece = may_hand_over.then(|| content.piece(0, geometry.len(block))).flatten();
+                // A copy, because a slow link would keep the frame too long.
+                listener.left(block, piece.map(|piece| Bytes::copy_from_slice(&piece)));
+            }
+            Event::Gone { block } => {
+                listener.left(block, None);
+                listener.settled();
+            }
+            Event::Idle { block, to: Goes::Nowhere, .. } => {
+                match departed.remove(&block) {
+                    Some(true) => listener.left_dirty(block),
+                    Some(false) => listener.left(block, None),
+                    None => return,
+                }
+                listener.settled();
+            }
+            Event::Entered { block, .. } => _ = departed.remove(&block),
+            Event::Returned { block } => listener.is_back(block),
+            Event::Idle { .. }
+            | Event::Left { .. }
+            | Event::Activated { .. }
+            | Event::Writes { .. }
+            | Event::Changes { .. }
+            | Event::WritesOut { .. }
+            | Event::Written { .. }
+            | Event::Unknown { .. }
+            | Event::Filled { .. }
+            | Event::RangeBegins { .. }
+            | Event::Replaces { .. }
+            | Event::RangeChanged { .. }
+            | Event::StoreUnknown
+            | Event::Slots(_)
+            | Event::Replaced => {}
+        }
+    }
+}
+
+/// The blocks that a request evicts; empty without a server below that is told.
+pub(crate) type Riders = Vec<u64>;
+
+/// Tells the listener that the next request at the store evicted these blocks.
+pub(crate) fn ride(listener: Option<&Arc<dyn Listener>>, riders: &Riders) {
+    if let (Some(listener), false) = (listener, riders.is_empty()) {
+        listener.ride(riders);
+    }
+}
