@@ -5,7 +5,7 @@ CARGO ?= cargo
 BUILT = target/release
 UNDERCROFT = $(BUILT)/undercroft
 
-.PHONY: help build run demo install package image python test python-test check-commands simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
+.PHONY: help build run demo install package image python test python-test check-slow check-commands simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -16,6 +16,7 @@ help:
 	@echo "make image    build, and make a container image (an OCI archive, for podman load or docker load)"
 	@echo "make test   formatting, lints, and every test"
 	@echo "make python-test  the tests of the Python package alone (make test has them too)"
+	@echo "make check-slow  how much code each operation runs through, against its budget (some minutes; WALKS=--write)"
 	@echo "make check-commands [ONLY=...]  every command here, at its smallest size (before a release; half an hour)"
 	@echo "make simulate-faults  the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
 	@echo "make simulate-patches  within how many seeds the simulation finds faults that are put back"
@@ -76,6 +77,9 @@ test:
 python-test:
 	@tools/setup.sh python
 	@tools/python.sh test
+
+check-slow:
+	@CARGO=$(CARGO) python3 tools/walks.py $(WALKS)
 
 check-commands: build
 	$(CARGO) build --release --locked --examples

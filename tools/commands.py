@@ -71,6 +71,7 @@ COMMANDS = [
     Command("package", "make package COMPRESSION=none", r"undercroft_.*\.deb", needs=("dpkg-deb", "strip")),
     Command("image", "make image", r"undercroft_.*\.oci\.tar", needs=("dpkg", "strip")),
     Command("python", "make python", "built .*whl", builds=True),
+    Command("check-slow", "make check-slow", "simulated reference", needs=("rustup",), builds=True),
     Command("simulate-faults", "SIMULATE_MINUTES=0.1 make simulate-faults", r"seeds, ", builds=True),
     Command("simulate-patches", "PATCHES=2-any-contents SIMULATE_SEEDS=100 make simulate-patches", r"\d\n", needs=("git",), builds=True),
     Command("interleavings", "SCHEDULES=100 make interleavings", "schedules", builds=True),
