@@ -5,9 +5,9 @@
 
 mod advise;
 mod characterize;
-mod circles;
 mod clients;
 mod commands;
+mod house;
 mod manual;
 mod placements;
 mod prices;
