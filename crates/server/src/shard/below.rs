@@ -35,6 +35,16 @@ impl Below {
         Self { listener, departed: HashMap::default() }
     }
 
+    /// Checks that blocks which are still to leave have operations and no slot.
+    pub(super) fn validate(&self, is_out: impl Fn(u64) -> bool) -> Result<(), String> {
+        match self.departed.keys().find(|block| !is_out(**block)) {
+            None => Ok(()),
+            Some(block) => {
+                Err(format!("block {block} is still to leave, and has a slot or nothing"))
+            }
+        }
+    }
+
     pub(super) fn watch(&mut self, event: &Event<'_>, geometry: &Geometry) {
         let Self { listener, departed } = self;
         match *event {
@@ -74,7 +84,7 @@ impl Below {
             | Event::RangeBegins { .. }
             | Event::Replaces { .. }
             | Event::RangeChanged { .. }
-            | Event::StoreUnknown
+            | Event::ContentsUnknown
             | Event::Slots(_)
             | Event::Replaced => {}
         }

@@ -44,7 +44,7 @@ impl ContentLog {
             | Event::RangeBegins { .. }
             | Event::Replaces { .. }
             | Event::RangeChanged { .. }
-            | Event::StoreUnknown
+            | Event::ContentsUnknown
             | Event::Slots(_) => {}
         }
     }

@@ -8,8 +8,9 @@
 //!
 //! The rules:
 //! 1. The digest of a block belongs to the content that was last delivered or written successfully.
-//!    It is computed once per content, when no operation on the block is left (`Event::Idle`):
-//!    after a fetch, a reload, or a write of which the server has the whole block; never for a hit.
+//!    It is computed once per content, when no operation on the block is left, or its slot is filled
+//!    without one: after a fetch, a reload, or a write of which the server has the whole block;
+//!    never for a hit.
 //! 2. It is stored by slot for a resident block, by block for an active one, and in the delivery
 //!    record of any other block.
 //! 3. It is discarded when any part of the block begins to change, for any reason and in every
@@ -165,7 +166,7 @@ impl Digests {
             // Deliveries are forgotten anyway. Digests in slots are ignored as long as the range
             // exists, and its end updates every slot.
             Event::RangeBegins { blocks } => of_active.retain(|block, _| !blocks.contains(block)),
-            Event::StoreUnknown => {
+            Event::ContentsUnknown => {
                 of_slots.fill(0);
                 of_active.clear();
                 level.forget_digests();
@@ -239,7 +240,7 @@ impl Shard {
 
     /// Discards all digests, and voids the running reload.
     pub(crate) fn forget_digests(&mut self) {
-        self.tell(&Event::StoreUnknown);
+        self.tell(&Event::ContentsUnknown);
         if let Some(coop) = self.coop.as_deref_mut().filter(|_| self.watchers.digests.is_some()) {
             coop.void_reload(|_| true);
         }

@@ -294,8 +294,8 @@ impl Shard {
     /// Removes a block without content from the cache.
     pub(crate) fn discard(&mut self, block: u64) {
         if let Some(slot) = self.cache.discard(block) {
-            let how = Leaving::Discarded;
-            self.tell(&Event::Left { block, slot, how, is_covered: false });
+            let (how, is_covered) = (Leaving::Discarded, self.ranges.cover(block));
+            self.tell(&Event::Left { block, slot, how, is_covered });
         }
     }
 
@@ -485,13 +485,15 @@ impl Shard {
         let is_covered = self.ranges.cover(block);
         let Some(record) = self.active.get_mut(&block) else { return };
         let state = &mut record.state;
+        // Content that finds no frame is given up; what is known of it is not.
+        let mut given_up = Content::Absent;
         if slot.is_some() {
             if let Content::Loose(bytes) = &state.content {
                 if let Some(mut frame) = self.pool.take() {
                     frame[..bytes.len()].copy_from_slice(bytes);
                     state.content = Content::Frame(frame.freeze());
                 } else if state.dirty.is_none() {
-                    state.content = Content::Absent;
+                    given_up = std::mem::take(&mut state.content);
                 }
             }
         }
@@ -502,14 +504,15 @@ impl Shard {
             None if state.dirty.is_some() => Goes::Stays,
             _ => Goes::Nowhere,
         };
-        if to == Goes::Nowhere && slot.is_some() {
+        let resident = slot.filter(|_| to == Goes::Nowhere);
+        if let Some(frame) = resident {
             // A resident block without content: a fetch failed, or no frame was free.
-            self.slots[slot.unwrap_or_default() as usize] = Slot::default();
+            self.slots[frame as usize] = Slot::default();
             self.discard(block);
         }
         let Self { active, watchers, cache, geometry, .. } = self;
         let Some(record) = active.get_mut(&block) else { return };
-        let content = &record.state.content;
+        let content = if resident.is_some() { &given_up } else { &record.state.content };
         watchers.tell(&Event::Idle { block, content, to, is_covered }, cache, geometry);
         if to == Goes::Stays {
             return self.write_out_in_time(block, fx);

@@ -75,7 +75,7 @@ impl Unflushed {
             | Event::Filled { .. }
             | Event::RangeBegins { .. }
             | Event::Replaces { .. }
-            | Event::StoreUnknown
+            | Event::ContentsUnknown
             | Event::Replaced => {}
         }
     }

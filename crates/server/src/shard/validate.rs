@@ -13,6 +13,8 @@ impl Shard {
         self.cache.validate()?;
         self.validate_cooperation()?;
         self.validate_digests()?;
+        let is_out = |block| self.active.contains_key(&block) && self.cache.frame(block).is_none();
+        self.watchers.below.as_ref().map_or(Ok(()), |below| below.validate(is_out))?;
         let (mut dirty, mut unloaded) = (0, 0);
         for (block, frame) in self.cache.residents() {
             let slot = &self.slots[frame as usize];

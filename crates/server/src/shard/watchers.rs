@@ -25,7 +25,8 @@ use crate::shard::unflushed::Unflushed;
 pub(crate) enum Event<'a> {
     /// A block has a slot now, which is empty.
     Entered { block: u64, slot: Frame },
-    /// Replacement evicts a block, which is about to lose its slot. `content` is what the slot has.
+    /// Replacement evicts a block, which is about to lose its slot; told only if a server below is
+    /// told what leaves. `content` is what the slot has.
     /// `pending`: set if it is dirty or has operations, and then whether it is dirty or being
     /// written out.
     Evicted { block: u64, content: &'a Content, pending: Option<bool>, is_covered: bool },
@@ -35,12 +36,13 @@ pub(crate) enum Event<'a> {
     Returned { block: u64 },
     /// A block loses its slot. `is_covered`: a range that is being changed has the block.
     Left { block: u64, slot: Frame, how: Leaving, is_covered: bool },
-    /// The first operation on a block begins. Its state has moved out of its slot, if it has one.
+    /// The first operation on a block begins. Its state is about to move out of its slot, if it has
+    /// one.
     Activated { block: u64, slot: Option<Frame> },
-    /// A client writes a block; the write takes effect later.
+    /// A client writes a block; the write takes effect later. Told only with placement at eviction.
     Writes { block: u64 },
     /// An operation begins, or has taken effect, after which a block has another content, or is
-    /// newly in memory.
+    /// newly in memory. Not told of writes of a plain volume that only change the copy in a slot.
     Changes { block: u64 },
     /// A write-out of a block begins.
     WritesOut { block: u64 },
@@ -50,17 +52,17 @@ pub(crate) enum Event<'a> {
     Unknown { block: u64 },
     /// No operation on a block is left, and its content goes where `to` says.
     Idle { block: u64, content: &'a Content, to: Goes, is_covered: bool },
-    /// A slot has content without an operation on its block. `digest`: that of the content, or 0 if
-    /// it is not known.
+    /// A slot has other content, or none, without an operation on its block. `digest`: that of the
+    /// content, or 0 if it is not known.
     Filled { block: u64, slot: Frame, content: &'a Content, digest: u64 },
     /// A range is about to change, or everything that is derived from its blocks is void.
     RangeBegins { blocks: &'a RangeInclusive<u64> },
-    /// The content of a slot is about to be replaced by that of a range.
+    /// A range has changed, or has failed to change, the block of a slot.
     Replaces { slot: Frame },
     /// The store has changed a range, or may have, and has not made that durable.
     RangeChanged { blocks: &'a RangeInclusive<u64>, shard: usize },
-    /// The store may have other content than it had, in any block.
-    StoreUnknown,
+    /// Of no block is it known any more what the store has, or what clients were given.
+    ContentsUnknown,
     /// There are so many slots now, not fewer than before.
     Slots(usize),
     /// Policy or placement are others; the handles of blocks are, too.
@@ -74,7 +76,7 @@ pub(crate) enum Leaving {
     Busy,
     /// It stays in memory until it is written out.
     Dirty,
-    /// It was evicted.
+    /// The store has its content: it was evicted, or a client has it.
     Clean,
     /// It has no content.
     Discarded,
@@ -83,6 +85,7 @@ pub(crate) enum Leaving {
 /// Where the content of a block goes that has no operation any more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goes {
+    /// To its slot; without content if that is still to be read after a restart.
     ToSlot(Frame),
     /// It stays in memory until it is written out.
     Stays,
