@@ -197,17 +197,17 @@ async fn limits_change_for_connections_that_are_open() {
         client.flush().await.unwrap();
     }
     assert_eq!(delayed(), 0);
-    set(&place, &server, "a requests-per-second=5");
+    set(&place, &server, "a requests-per-second=20");
     server.wait_for_log("its limits have changed");
     assert!(server.log().contains("keys=\"requests-per-second\""), "{}", server.log());
     assert!(!server.log().contains("who may use it"), "{}", server.log());
     let began = Instant::now();
-    for _ in 0..8 {
+    for _ in 0..40 {
         client.flush().await.unwrap();
     }
-    assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
-    let before = delayed();
-    assert!(before >= 3, "{before}");
+    // Twenty at once, then one every 50 ms. A machine that halts for a while delays fewer of them.
+    assert!(began.elapsed() > Duration::from_millis(900), "{:?}", began.elapsed());
+    assert!(delayed() >= 1);
     // What waits need not wait any longer.
     set(&place, &server, "a requests-per-second=1");
     client.flush().await.unwrap();
