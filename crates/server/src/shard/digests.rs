@@ -8,9 +8,9 @@
 //!
 //! The rules:
 //! 1. The digest of a block belongs to the content that was last delivered or written successfully.
-//!    It is computed once per content, when no operation on the block is left, or its slot is filled
-//!    without one: after a fetch, a reload, or a write of which the server has the whole block;
-//!    never for a hit.
+//!    It is computed once per content, when no operation on the block is left, or its slot is
+//!    filled without one: after a fetch, a reload, or a write of which the server has the whole
+//!    block; never for a hit.
 //! 2. It is stored by slot for a resident block, by block for an active one, and in the delivery
 //!    record of any other block.
 //! 3. It is discarded when any part of the block begins to change, for any reason and in every
