@@ -104,7 +104,7 @@ impl Shard {
         }
         match self.cache.handed_over(block) {
             Down::Fetch => {
-                let Some(slot) = self.arrive_evicted(block, WayDown::Demote, fx) else { return };
+                let slot = self.arrive_evicted(block, WayDown::Demote, fx);
                 let mut frame = self.pool.take();
                 if let Some(frame) = &mut frame {
                     frame[..data.len()].copy_from_slice(data);
@@ -128,16 +128,15 @@ impl Shard {
         }
         match self.cache.handed_over(block) {
             Down::Fetch => {
-                if self.arrive_evicted(block, WayDown::Demote, fx).is_some() {
-                    self.load(block, fx);
-                }
+                self.arrive_evicted(block, WayDown::Demote, fx);
+                self.load(block, fx);
             }
             down => self.go_down(block, down, fx),
         }
     }
 
     /// Makes an evicted block resident whose data are here or about to arrive. Returns its slot.
-    fn arrive_evicted(&mut self, block: u64, way: WayDown, fx: &mut Effects) -> Option<u32> {
+    fn arrive_evicted(&mut self, block: u64, way: WayDown, fx: &mut Effects) -> u32 {
         let slot = self.cache.arrived(block, way);
         self.leave_evicted(fx);
         self.enter(block, slot);
@@ -145,7 +144,7 @@ impl Shard {
             WayDown::Demote => Origin::Demoted,
             WayDown::Reload => Origin::Reloaded,
         };
-        Some(slot)
+        slot
     }
 
     /// Fills the slot of a block without operations, and sets its digest if that is known. If no
@@ -182,9 +181,8 @@ impl Shard {
                 let immediate = self.coop.as_deref().is_some_and(|coop| coop.immediate);
                 // Data that the store is working on are in memory and need not be read again.
                 if immediate || self.active.contains_key(&block) {
-                    if self.arrive_evicted(block, WayDown::Reload, fx).is_some() {
-                        self.load(block, fx);
-                    }
+                    self.arrive_evicted(block, WayDown::Reload, fx);
+                    self.load(block, fx);
                 } else if let Some(coop) = self.coop.as_deref_mut() {
                     coop.reloads.push(block);
                     fx.reload = true;
@@ -311,7 +309,7 @@ impl Shard {
             coop.counters.reloads_resident += 1;
             return;
         }
-        let Some(slot) = self.arrive_evicted(block, WayDown::Reload, fx) else { return };
+        let slot = self.arrive_evicted(block, WayDown::Reload, fx);
         self.slots[slot as usize].state.content = content;
         self.tell_filled(block, slot, 0);
     }
