@@ -5,12 +5,13 @@
 //! A level is a state machine. It receives events: a request for a block, evictions by clients,
 //! data that arrived. It answers what to do: which frame a block had and has now, what was
 //! [evicted](Level::evicted), and what to place next ([`Level::next_placement`]). It does no I/O
-//! and has no clock. All counting is done here.
+//! and has no clock. It counts; `counts.rs`, the placement and what is known of neighbours keep the
+//! numbers.
 //!
 //! Its parts, each in a file of its own:
 //! * the index and the policy ([`HashedCache`]);
-//! * the placement: at the access, which needs no code beside the policy's; at the eviction by the
-//!   client (`eviction.rs`);
+//! * the placement: at the access, which needs no code beside the policy's, or at the eviction by
+//!   the client (`eviction.rs`);
 //! * what is known of the clients (`clients.rs`), and of the cache below (`below.rs`).
 //!
 //! `queries.rs` has the calls that ask for state. [`DenseLevel`] is a level with placement at the
