@@ -92,7 +92,7 @@ impl Window {
                 }
                 Err(malformed) => {
                     let count = CooperationStats { hint_messages_refused: 1, ..Default::default() };
-                    self.volume.count_cooperation(&count);
+                    self.volume.count_hints(&count);
                     reply.fail(Failure::Invalid, format!("hints: {malformed}"));
                     None
                 }
@@ -160,7 +160,7 @@ impl Window {
         self.owes(published);
         if ignored > 0 {
             let count = CooperationStats { ignored_hints: ignored, ..Default::default() };
-            self.volume.count_cooperation(&count);
+            self.volume.count_hints(&count);
         }
         if let Some(member) = &self.member {
             self.volume.hear(member.caller(), heard);

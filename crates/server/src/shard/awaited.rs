@@ -195,9 +195,9 @@ impl Shard {
         else {
             return;
         };
-        let Some(coop) = self.coop.as_deref_mut() else { return };
-        coop.counters.demotions_awaited += 1;
-        for old in coop.awaited.remember(gone.block, digest, sender) {
+        let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
+        placement.counters.demotions_awaited += 1;
+        for old in placement.awaited.remember(gone.block, digest, sender) {
             if self.cache.frame(old).is_none() && !self.active.contains_key(&old) {
                 self.tell(&Event::Gone { block: old });
             }
@@ -207,41 +207,49 @@ impl Shard {
     /// A WRITE of a block succeeded. Places the block if the WRITE was the last operation on it and
     /// brought what a client had handed over before.
     pub(crate) fn end_awaited(&mut self, block: u64, job: &Job, fx: &mut Effects) {
-        let expected = self.coop.as_deref().and_then(|coop| coop.awaited.get(block));
-        let Some(Expected { digest, sender, .. }) = expected else { return };
         // A later operation may be another WRITE: that one decides.
-        let data = if self.is_quiet(block) { job.whole_block(block, &self.geometry) } else { None };
-        let Some(data) = data else { return };
-        if let Some(coop) = self.coop.as_deref_mut() {
-            coop.awaited.forget(block);
-        }
-        if self.proven(block, &data) != Ok(digest) {
+        if self.watchers.placement.is_none() || !self.is_quiet(block) {
             return;
         }
-        // Nobody has read the block since it was handed over.
-        let gone = ClientEviction { block, evicted_us: u64::MAX };
-        self.take_in(gone, &data, digest, sender, fx);
-        if let (true, Some(coop)) = (self.cache.frame(block).is_some(), self.coop.as_deref_mut()) {
-            coop.counters.demotions_written += 1;
+        let Some((Expected { digest, sender, .. }, data)) = self.expected(block, job) else {
+            return;
+        };
+        if self.proven(block, &data) == Ok(digest) {
+            // Nobody has read the block since it was handed over.
+            let gone = ClientEviction { block, evicted_us: u64::MAX };
+            self.take_in(gone, &data, digest, sender, fx);
+            self.count_written(block);
         }
     }
 
     /// A WRITE of a block that is not resident took effect in memory and is written out now. Places
     /// the block if the WRITE brought what a client had handed over before.
     pub(crate) fn end_absorbed(&mut self, block: u64, job: &Job, fx: &mut Effects) {
-        let expected = self.coop.as_deref().and_then(|coop| coop.awaited.get(block));
-        let Some(Expected { digest, sender, .. }) = expected else { return };
-        let Some(data) = job.whole_block(block, &self.geometry) else { return };
-        if let Some(coop) = self.coop.as_deref_mut() {
-            coop.awaited.forget(block);
-        }
-        if self.digest_of(&data) != Some(digest) {
+        let Some((Expected { digest, sender, .. }, data)) = self.expected(block, job) else {
             return;
+        };
+        if self.digest_of(&data) == Some(digest) {
+            let gone = ClientEviction { block, evicted_us: u64::MAX };
+            self.take_in_from_memory(gone, sender, fx);
+            self.count_written(block);
         }
-        let gone = ClientEviction { block, evicted_us: u64::MAX };
-        self.take_in_from_memory(gone, sender, fx);
-        if let (true, Some(coop)) = (self.cache.frame(block).is_some(), self.coop.as_deref_mut()) {
-            coop.counters.demotions_written += 1;
+    }
+
+    /// What is expected of a block, and the data of a WRITE of the whole block, which decide: nothing
+    /// is expected any more.
+    fn expected(&mut self, block: u64, job: &Job) -> Option<(Expected, Bytes)> {
+        let awaited = &mut self.watchers.placement.as_mut()?.awaited;
+        let expected = awaited.get(block)?;
+        let data = job.whole_block(block, &self.geometry)?;
+        awaited.forget(block);
+        Some((expected, data))
+    }
+
+    /// Counts a block that was placed with the data of its WRITE, if it was.
+    fn count_written(&mut self, block: u64) {
+        if let (Some(_), Some(placement)) = (self.cache.frame(block), &mut self.watchers.placement)
+        {
+            placement.counters.demotions_written += 1;
         }
     }
 }

@@ -76,14 +76,16 @@ impl Below {
             | Event::Left { .. }
             | Event::Activated { .. }
             | Event::Writes { .. }
+            | Event::Reads { .. }
             | Event::Changes { .. }
+            | Event::Changed { .. }
             | Event::WritesOut { .. }
             | Event::Written { .. }
             | Event::Unknown { .. }
             | Event::Filled { .. }
             | Event::RangeBegins { .. }
             | Event::Replaces { .. }
-            | Event::RangeChanged { .. }
+            | Event::RangeEnds { .. }
             | Event::ContentsUnknown
             | Event::Slots(_)
             | Event::Replaced => {}

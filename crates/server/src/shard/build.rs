@@ -12,9 +12,9 @@ use crate::config::{VolumeConfig, VolumeError};
 use crate::geometry::Geometry;
 use crate::shard::Shard;
 use crate::shard::below::Below;
-use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digests, Hasher};
 use crate::shard::dirty_bounds::DirtyBounds;
+use crate::shard::eviction_placement::EvictionPlacement;
 
 impl VolumeConfig {
     /// What a shard is to know of its clients.
@@ -62,7 +62,6 @@ impl Shard {
         if cooperates || awareness.is_some() {
             level = level.knowing_clients(awareness, knowledge, seed);
         }
-        let coop = cooperates.then(|| Cooperation::new(capacity, seed, config.reload_at_once));
         let pool = memory.pool(frames, config.block_bytes as usize);
         let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
         let geometry = Arc::clone(geometry);
@@ -72,7 +71,9 @@ impl Shard {
         }
         let bounds = DirtyBounds::new(config, capacity as usize);
         let pool = Pools::from(pool);
-        let mut shard = Self::new(level, coop, pool, geometry, bounds);
+        let mut shard = Self::new(level, pool, geometry, bounds);
+        shard.watchers.placement = cooperates
+            .then(|| Box::new(EvictionPlacement::new(capacity, seed, config.reload_at_once)));
         shard.watchers.below = config.listener.clone().map(Below::new);
         (shard.watchers.digests, shard.staged_frames) = (digests, config.staged_frames());
         Ok(shard)

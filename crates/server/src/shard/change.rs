@@ -12,8 +12,8 @@ use undercroft_frames::Pools;
 
 use crate::config::VolumeConfig;
 use crate::shard::content::Content;
-use crate::shard::cooperation::Cooperation;
 use crate::shard::digests::{Digests, Hasher};
+use crate::shard::eviction_placement::EvictionPlacement;
 use crate::shard::watchers::Event;
 use crate::shard::{Effects, Shard, Slot};
 
@@ -37,9 +37,9 @@ impl Shard {
 
     /// Whether a reload is running that a new placement would not know of. Queued ones are dropped.
     pub(crate) fn is_reloading_something(&mut self) -> bool {
-        let Some(coop) = self.coop.as_deref_mut() else { return false };
-        while coop.reloads.pop().is_some() {}
-        coop.reloading.is_some()
+        let Some(placement) = self.watchers.placement.as_deref_mut() else { return false };
+        while placement.reloads.pop().is_some() {}
+        placement.reloading.is_some()
     }
 
     /// Replaces policy and placement by those of `config`. Nothing may be
@@ -63,17 +63,18 @@ impl Shard {
         self.tell(&Event::Replaced);
         self.staged_frames = config.staged_frames();
         if !cooperates {
-            (self.coop, self.watchers.digests) = (None, None);
+            (self.watchers.placement, self.watchers.digests) = (None, None);
             // Dirty blocks waited for evictions that nobody tells any more: now they are due.
             fx.writes_out = true;
-        } else if self.coop.is_none() {
-            let coop = Cooperation::new(self.cache.capacity(), seed, config.reload_at_once);
-            self.coop = Some(Box::new(coop));
+        } else if self.watchers.placement.is_none() {
+            let capacity = self.cache.capacity();
+            let new = EvictionPlacement::new(capacity, seed, config.reload_at_once);
+            self.watchers.placement = Some(Box::new(new));
             if let Some(hasher) = hasher {
                 self.watchers.digests = Some(Digests::new(hasher, self.slots.len() as u32));
                 self.cache.keep_digests();
                 // Of operations in progress it is not known what they deliver.
-                self.forget_digests();
+                self.tell(&Event::ContentsUnknown);
             }
         }
         Ok(())
@@ -82,11 +83,12 @@ impl Shard {
     /// Moves content out of surplus frames: that of the slots in a range, and that of all blocks
     /// without one. Content that no frame is free for stays until the next call.
     pub(crate) fn move_surplus(&mut self, slots: Range<usize>) {
-        let Self { slots: all, active, coop, pool, .. } = self;
+        let Self { slots: all, active, watchers, pool, .. } = self;
         let end = slots.end.min(all.len());
         if slots.start == 0 {
             active.values_mut().for_each(|record| move_out(&mut record.state.content, pool));
-            coop.iter_mut().for_each(|coop| coop.staged.move_surplus(pool));
+            let placement = &mut watchers.placement;
+            placement.iter_mut().for_each(|placement| placement.staged.move_surplus(pool));
         }
         let some = all.get_mut(slots.start..end).into_iter().flatten();
         some.for_each(|slot| move_out(&mut slot.state.content, pool));

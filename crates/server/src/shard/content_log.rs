@@ -36,6 +36,8 @@ impl ContentLog {
             | Event::Returned { .. }
             | Event::Writes { .. }
             | Event::Changes { .. }
+            | Event::Changed { .. }
+            | Event::Reads { .. }
             | Event::WritesOut { .. }
             | Event::Written { .. }
             | Event::Unknown { .. }
@@ -43,7 +45,7 @@ impl ContentLog {
             | Event::Filled { .. }
             | Event::RangeBegins { .. }
             | Event::Replaces { .. }
-            | Event::RangeChanged { .. }
+            | Event::RangeEnds { .. }
             | Event::ContentsUnknown
             | Event::Slots(_) => {}
         }

@@ -25,7 +25,7 @@
 //! So a known digest is that of the content that a read would return. Volumes that accept no data
 //! from clients keep no digests.
 //!
-//! Not here: what happens to accepted data (`eviction_placement.rs`).
+//! Not here: what happens to accepted data (`place_evicted.rs`).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -129,10 +129,12 @@ impl Digests {
                 let of_slot = slot.map(|slot| std::mem::take(&mut of_slots[slot as usize]));
                 know(of_active, block, of_slot.unwrap_or(0));
             }
-            Event::Writes { block }
+            Event::Writes { block, .. }
             | Event::Unknown { block }
             | Event::Written { block, is_ok: false, .. } => self.strike(block, level),
-            Event::Changes { block } => _ = of_active.insert(block, Digest::Pending),
+            Event::Changes { block } | Event::Changed { block, .. } => {
+                _ = of_active.insert(block, Digest::Pending)
+            }
             // If it succeeds, the copy equals the store's content again.
             Event::WritesOut { block } => _ = of_active.entry(block).or_insert(Digest::Pending),
             Event::Written { block, job, content, is_ok: true } => {
@@ -175,7 +177,8 @@ impl Digests {
             Event::Evicted { .. }
             | Event::Gone { .. }
             | Event::Returned { .. }
-            | Event::RangeChanged { .. }
+            | Event::Reads { .. }
+            | Event::RangeEnds { .. }
             | Event::Replaced => {}
         }
     }
@@ -238,14 +241,6 @@ impl Shard {
         }
     }
 
-    /// Discards all digests, and voids the running reload.
-    pub(crate) fn forget_digests(&mut self) {
-        self.tell(&Event::ContentsUnknown);
-        if let Some(coop) = self.coop.as_deref_mut().filter(|_| self.watchers.digests.is_some()) {
-            coop.void_reload(|_| true);
-        }
-    }
-
     /// The digest of data that a client hands over.
     ///
     /// # Errors
@@ -288,7 +283,8 @@ impl Shard {
     }
 
     fn is_reloading(&self, block: u64) -> bool {
-        let reloading = self.coop.as_deref().and_then(|coop| coop.reloading.as_ref());
+        let reloading =
+            self.watchers.placement.as_deref().and_then(|placement| placement.reloading.as_ref());
         reloading.is_some_and(|reloading| reloading.block == block)
     }
 

@@ -41,24 +41,16 @@ impl Shard {
 
     /// A write for the first operation in the queue ended.
     pub(crate) fn written(&mut self, block: u64, result: Result<(), Failed>, fx: &mut Effects) {
-        let Self { active, coop, cache, pool, geometry, watchers, .. } = self;
+        let Self { active, cache, pool, geometry, watchers, .. } = self;
         let Some(record) = active.get_mut(&block) else { return };
         record.running = Running::Nothing;
         self.counters.store_writes += 1;
-        let (coop, op) = (coop.as_deref_mut(), record.queue.front());
+        let op = record.queue.front();
         match &result {
             // A dirty block was written as a whole.
-            Ok(()) => {
-                self.dirty.clean(block, &mut record.state);
-                if let (Some(coop), Some(op)) = (coop, op) {
-                    coop.stage(block, &op.job, &record.state.content, pool, geometry, cache);
-                }
-            }
+            Ok(()) => self.dirty.clean(block, &mut record.state),
             Err(_) => {
                 self.counters.write_failures += 1;
-                if let Some(coop) = coop {
-                    coop.write_failed(block, cache);
-                }
                 // The store's content is unknown now. Dirty content stays: a later write-out
                 // replaces it.
                 if record.state.dirty.is_none() {
@@ -68,7 +60,7 @@ impl Shard {
         }
         let (job, content) = (op.map(|op| &*op.job), &record.state.content);
         let event = Event::Written { block, job, is_ok: result.is_ok(), content };
-        watchers.tell(&event, cache, geometry);
+        watchers.tell(&event, cache, pool, geometry);
         let op = self.active.get_mut(&block).and_then(|record| record.queue.pop_front());
         let Some(BlockOp { job, .. }) = op else { return self.step(block, fx) };
         let ended_well = result.is_ok();

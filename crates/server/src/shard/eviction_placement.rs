@@ -1,341 +1,248 @@
-//! What a shard does below clients with caches of their own: which client a read belongs to, which
-//! evicted blocks are placed and where their data come from, and which wait to be read back.
+//! What a shard below clients with caches of their own knows beside its level: the queue of evicted
+//! blocks to be read back, the data of the blocks written last (`staged.rs`), and the evicted
+//! blocks whose last write has not arrived yet (`awaited.rs`). It follows what happens to blocks,
+//! so that none of these is used after its block has changed.
 //!
-//! Safety: content enters a slot in four ways only: through the queue of the block, in order with
-//! all other operations; from a reload that nothing interfered with ([`Reloading`]); from a write
-//! that succeeded and was the last one (`staged.rs`, `awaited.rs`); from a client whose data equal
-//! the volume's content (`digests.rs`). The last three happen only while the block has no
-//! operation.
+//! Not here: which block is placed, and how (`place_evicted.rs`).
 
-use std::ops::{Range, RangeInclusive};
-use std::sync::Arc;
+use std::ops::RangeInclusive;
 
-use bytes::Bytes;
-use undercroft_cache::placement::{ReloadQueue, WayDown};
-use undercroft_cache::{Asker, ClientEviction, Down, Sender};
-use undercroft_frames::FrameMut;
-use undercroft_nbd::Pieces;
+use undercroft_cache::Level;
+use undercroft_cache::placement::ReloadQueue;
+use undercroft_frames::Pools;
 
-use crate::answer::Failed;
-use crate::clock;
-use crate::counters::{AwareStats, CooperationStats, Source};
-use crate::job::{BlockOp, Job, JobKind};
-use crate::shard::content::{Content, Memory, Origin};
-use crate::shard::cooperation::{Fate, Reloading};
+use crate::counters::CooperationStats;
+use crate::geometry::Geometry;
+use crate::job::{Job, JobKind};
+use crate::shard::awaited::Awaited;
+use crate::shard::content::{Content, Origin};
+use crate::shard::digests::Refusal;
+use crate::shard::staged::Staged;
 use crate::shard::watchers::Event;
-use crate::shard::{Effects, Shard};
 
-impl Shard {
-    /// Notes that a read of a block is served, and places blocks that clients have evicted by now.
-    pub(crate) fn noted_read(&mut self, block: u64, fx: &mut Effects) {
-        let Some(coop) = self.coop.as_deref_mut() else { return };
-        coop.drop_reload(block, ReloadQueue::drop_demanded);
-        coop.awaited.forget(block);
-        self.place_next(fx);
-    }
+/// The reload queue holds at most the capacity divided by this.
+const RELOAD_SHARE: u32 = 8;
 
-    /// Notes that a block is about to be written, and places blocks that clients have evicted by
-    /// now.
-    pub(crate) fn noted_write(&mut self, block: u64, asker: Asker, fx: &mut Effects) {
-        self.tell(&Event::Writes { block });
-        let Some(coop) = self.coop.as_deref_mut() else { return };
-        coop.awaited.writing(block, asker);
-        coop.drop_reload(block, ReloadQueue::drop_written);
-        coop.void_reload(|reloading| reloading == block);
-        let most = self.cache.staging_blocks();
-        if most > 0 {
-            coop.staged.writing(block, most);
+/// The watcher for eviction-based and global placement.
+pub(crate) struct EvictionPlacement {
+    pub(crate) reloads: ReloadQueue,
+    /// The reload that the store is working on.
+    pub(crate) reloading: Option<Reloading>,
+    /// Whether reloads start at once instead of in idle times.
+    pub(crate) immediate: bool,
+    pub(crate) staged: Staged,
+    pub(crate) awaited: Awaited,
+    pub(crate) counters: CooperationStats,
+}
+
+/// A block that is being read back. Other operations on it do not wait for that.
+pub(crate) struct Reloading {
+    pub(crate) block: u64,
+    pub(crate) fate: Fate,
+}
+
+/// What happens to a reloaded block when its data arrive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The block is placed.
+    Wanted,
+    /// A read of the block waits for the same data: its active record handles the result.
+    Joined,
+    /// The block was changed meanwhile: the data may be old.
+    Void,
+}
+
+impl EvictionPlacement {
+    pub(crate) fn new(capacity: u32, seed: u64, immediate: bool) -> Self {
+        Self {
+            reloads: ReloadQueue::new((capacity / RELOAD_SHARE).max(1), seed),
+            reloading: None,
+            immediate,
+            staged: Staged::default(),
+            awaited: Awaited::new(capacity),
+            counters: CooperationStats::default(),
         }
-        self.place_next(fx);
     }
 
-    /// A client evicted these blocks, in this order.
-    pub(crate) fn evicted(&mut self, gone: &[ClientEviction], sender: Sender, fx: &mut Effects) {
-        self.cache.told_evicted(gone, sender);
-        self.place_next(fx);
-    }
-
-    /// Carries out the level's decisions about blocks that clients evicted.
-    fn place_next(&mut self, fx: &mut Effects) {
-        while let Some((block, down)) = self.cache.next_placement() {
-            self.go_down(block, down, fx);
-        }
-    }
-
-    /// A client evicted a block and sent its data. The data are used if they equal the volume's
-    /// content (`digests.rs`). Otherwise the block is placed when a write brings these data, if
-    /// that can be (`awaited.rs`); if not, only the eviction counts.
-    pub(crate) fn demoted(&mut self, block: u64, data: &Bytes, sender: Sender, fx: &mut Effects) {
-        let proven = self.proven(block, data);
-        let Some(coop) = self.coop.as_deref_mut() else { return };
-        let gone = ClientEviction { block, evicted_us: sender.arrived_us };
-        match proven {
-            Ok(digest) => {
-                coop.counters.demotions_accepted += 1;
-                coop.awaited.forget(block);
-                self.take_in(gone, data, digest, sender, fx);
+    pub(super) fn watch(
+        &mut self,
+        event: &Event<'_>,
+        level: &mut Level,
+        pool: &Pools,
+        geometry: &Geometry,
+    ) {
+        match *event {
+            Event::Reads { block, origin } => {
+                self.count_hit(origin);
+                self.drop_reload(block, ReloadQueue::drop_demanded);
+                self.awaited.forget(block);
             }
-            Err(refusal) => {
-                coop.refuse(refusal);
-                if self.may_await(block, refusal) {
-                    self.await_write(gone, data, sender);
-                } else {
-                    self.evicted(&[gone], sender, fx);
+            Event::Writes { block, asker } => {
+                self.awaited.writing(block, asker);
+                self.drop_reload(block, ReloadQueue::drop_written);
+                self.void_reload(|reloading| reloading == block);
+                let most = level.staging_blocks();
+                if most > 0 {
+                    self.staged.writing(block, most);
                 }
             }
+            Event::Changed { block, job, content }
+            | Event::Written { block, job: Some(job), content, is_ok: true } => {
+                self.stage(block, job, content, pool, geometry, level);
+            }
+            // The store's content is unknown: copies that clients hold no longer count.
+            Event::Written { block, is_ok: false, .. } => {
+                level.range_changes(&(block..=block));
+                self.unstage(block, level);
+            }
+            Event::RangeBegins { blocks } => self.forget_within(blocks, level),
+            // Writes that arrived before the range may have ended after it began.
+            Event::RangeEnds { blocks, .. } => self.staged.changed_within(blocks),
+            Event::ContentsUnknown => self.void_reload(|_| true),
+            Event::Entered { .. }
+            | Event::Evicted { .. }
+            | Event::Gone { .. }
+            | Event::Returned { .. }
+            | Event::Left { .. }
+            | Event::Activated { .. }
+            | Event::Changes { .. }
+            | Event::WritesOut { .. }
+            | Event::Written { .. }
+            | Event::Unknown { .. }
+            | Event::Idle { .. }
+            | Event::Filled { .. }
+            | Event::Replaces { .. }
+            | Event::Slots(_)
+            | Event::Replaced => {}
         }
     }
 
-    /// A client evicted a block. These data of it equal the volume's content, and have this digest.
-    pub(crate) fn take_in(
-        &mut self,
-        gone: ClientEviction,
-        data: &Bytes,
-        digest: u64,
-        sender: Sender,
-        fx: &mut Effects,
-    ) {
-        let block = gone.block;
-        if self.active.contains_key(&block) {
-            return self.take_in_from_memory(gone, sender, fx);
+    /// Counts a read hit by why its block is resident.
+    fn count_hit(&mut self, origin: Origin) {
+        match origin {
+            Origin::Used => {}
+            Origin::Demoted => self.counters.demoted_hits += 1,
+            Origin::Reloaded => self.counters.reloaded_hits += 1,
+            Origin::Staged => self.counters.restaged_hits += 1,
         }
-        if !self.cache.is_last_copy(gone, sender) {
+    }
+
+    /// Counts contents from a client that are refused.
+    pub(crate) fn refuse(&mut self, refusal: Refusal) {
+        let counters = &mut self.counters;
+        counters.demotions_refused += 1;
+        *match refusal {
+            Refusal::Malformed => &mut counters.demotions_refused_malformed,
+            Refusal::Busy => &mut counters.demotions_refused_busy,
+            Refusal::Unknown => &mut counters.demotions_refused_unknown,
+            Refusal::Changed => &mut counters.demotions_refused_changed,
+        } += 1;
+    }
+
+    /// An operation of `job` has taken effect. If it was a write of a block that the level's staging
+    /// area names, the block's content is staged.
+    fn stage(
+        &mut self,
+        block: u64,
+        job: &Job,
+        content: &Content,
+        pool: &Pools,
+        geometry: &Geometry,
+        level: &mut Level,
+    ) {
+        if !matches!(job.kind, JobKind::Write(_) | JobKind::Zero) || !self.staged.awaits(block) {
             return;
         }
-        match self.cache.handed_over(block) {
-            Down::Fetch => {
-                let slot = self.arrive_evicted(block, WayDown::Demote, fx);
-                let mut frame = self.pool.take();
-                if let Some(frame) = &mut frame {
-                    frame[..data.len()].copy_from_slice(data);
-                }
-                self.fill(block, slot, frame, digest);
-            }
-            down => self.go_down(block, down, fx),
-        }
-    }
-
-    /// A client evicted a block whose content is in memory, since it is being written out.
-    pub(crate) fn take_in_from_memory(
-        &mut self,
-        gone: ClientEviction,
-        sender: Sender,
-        fx: &mut Effects,
-    ) {
-        let block = gone.block;
-        if !self.cache.is_last_copy(gone, sender) {
-            return;
-        }
-        match self.cache.handed_over(block) {
-            Down::Fetch => {
-                self.arrive_evicted(block, WayDown::Demote, fx);
-                self.load(block, fx);
-            }
-            down => self.go_down(block, down, fx),
-        }
-    }
-
-    /// Makes an evicted block resident whose data are here or about to arrive. Returns its slot.
-    fn arrive_evicted(&mut self, block: u64, way: WayDown, fx: &mut Effects) -> u32 {
-        let slot = self.cache.arrived(block, way);
-        self.leave_evicted(fx);
-        self.enter(block, slot);
-        self.slots[slot as usize].origin = match way {
-            WayDown::Demote => Origin::Demoted,
-            WayDown::Reload => Origin::Reloaded,
+        let (from, to) = job.span(block, geometry);
+        let is_whole = to - from == geometry.len(block);
+        let frame = match content {
+            Content::Frame(frame) => Some(frame.clone()),
+            _ if is_whole => pool.take().map(|mut frame| {
+                job.copy_to(geometry.start(block), &mut frame[..to]);
+                frame.freeze()
+            }),
+            _ => None,
         };
-        slot
-    }
-
-    /// Fills the slot of a block without operations, and sets its digest if that is known. If no
-    /// memory is left, because clients that do not read their replies hold all frames, the block is
-    /// discarded.
-    pub(crate) fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>, digest: u64) {
-        match memory {
-            Some(frame) => {
-                self.slots[slot as usize].state.content = Content::Frame(frame.freeze());
-                self.tell_filled(block, slot, digest);
-            }
-            None => {
-                self.counters.served_around += 1;
-                self.discard(block);
-                self.tell(&Event::Gone { block });
-            }
+        match frame {
+            Some(frame) => self.staged.written(block, frame),
+            None => self.unstage(block, level),
         }
-    }
-
-    /// Carries out one decision of the level about a block that a client evicted.
-    fn go_down(&mut self, block: u64, down: Down, fx: &mut Effects) {
-        match down {
-            Down::Resident => self.leave_evicted(fx),
-            Down::Skip => {
-                self.leave_evicted(fx);
-                self.tell(&Event::Gone { block });
-            }
-            Down::Staged(slot) => {
-                self.leave_evicted(fx);
-                self.enter(block, slot);
-                self.fill_staged(block, slot, fx);
-            }
-            Down::Fetch => {
-                let immediate = self.coop.as_deref().is_some_and(|coop| coop.immediate);
-                // Data that the store is working on are in memory and need not be read again.
-                if immediate || self.active.contains_key(&block) {
-                    self.arrive_evicted(block, WayDown::Reload, fx);
-                    self.load(block, fx);
-                } else if let Some(coop) = self.coop.as_deref_mut() {
-                    coop.reloads.push(block);
-                    fx.reload = true;
-                }
-            }
-        }
-    }
-
-    /// Fills the slot of a block with its staged data.
-    pub(crate) fn fill_staged(&mut self, block: u64, slot: u32, fx: &mut Effects) {
-        self.slots[slot as usize].origin = Origin::Staged;
-        let data = self.staged(block);
-        if let Some(coop) = self.coop.as_deref_mut() {
-            coop.staged.remove(block);
-        }
-        match data {
-            Some(content) => {
-                self.slots[slot as usize].state.content = content;
-                let known = self.cache.digest(block);
-                self.tell_filled(block, slot, known);
-            }
-            None => self.load(block, fx),
-        }
-    }
-
-    /// Fetches the content of a resident block, in order with its other operations.
-    fn load(&mut self, block: u64, fx: &mut Effects) {
-        let (offset, length) = (self.geometry.start(block), self.geometry.len(block) as u64);
-        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, clock::now()));
-        job.expect_part(Source::Miss);
-        self.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
-        job.submitted(Pieces::default(), None);
-    }
-
-    /// The client says that it keeps a block: an exclusive level drops its copy now, as a hit
-    /// would.
-    pub(crate) fn held(&mut self, block: u64, sender: Sender, fx: &mut Effects) {
-        if let Some(coop) = self.coop.as_deref_mut() {
-            coop.awaited.forget(block);
-        }
-        if let Some(left) = self.cache.told_held(block, sender) {
-            self.leave(block, left, fx);
-        }
-    }
-
-    /// The staged data of a block, if it has no operations.
-    pub(crate) fn staged(&self, block: u64) -> Option<Content> {
-        let frame = self.coop.as_deref()?.staged.get(block).filter(|_| self.is_quiet(block))?;
-        Some(Content::Frame(frame.clone()))
-    }
-
-    /// A range was changed: the staged data of its blocks are outdated.
-    pub(crate) fn staged_is_old(&mut self, blocks: &RangeInclusive<u64>) {
-        if let Some(coop) = self.coop.as_deref_mut() {
-            coop.staged.changed_within(blocks);
-        }
-    }
-
-    /// Whether no operation on a block is in progress.
-    pub(crate) fn is_quiet(&self, block: u64) -> bool {
-        !self.active.contains_key(&block) && !self.ranges.cover(block)
     }
 
     /// A range is about to change.
-    pub(crate) fn noted_range(&mut self, blocks: &RangeInclusive<u64>) {
-        self.cache.range_changes(blocks);
-        self.tell(&Event::RangeBegins { blocks });
-        let Some(coop) = self.coop.as_deref_mut() else { return };
-        coop.void_reload(|block| blocks.contains(&block));
-        coop.reloads.discard_within(blocks);
-        coop.awaited.forget_within(blocks);
-        for block in coop.staged.within(blocks) {
-            coop.unstage(block, &mut self.cache);
+    fn forget_within(&mut self, blocks: &RangeInclusive<u64>, level: &mut Level) {
+        self.void_reload(|block| blocks.contains(&block));
+        self.reloads.discard_within(blocks);
+        self.awaited.forget_within(blocks);
+        for block in self.staged.within(blocks) {
+            self.unstage(block, level);
         }
     }
 
-    /// The numbers of these clients, one bit for each, will be given to others: forgets the part
-    /// `part` of what is known of them. Returns the number of all parts.
-    pub(crate) fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
-        let coop = self.coop.as_deref_mut();
-        let awaited = coop.map_or(0, |coop| coop.awaited.forget_clients(gone, part.clone()));
-        self.cache.forget_clients(gone, part).max(awaited)
+    /// Drops the staged data of a block.
+    fn unstage(&mut self, block: u64, level: &mut Level) {
+        self.staged.remove(block);
+        level.unstage(block);
     }
 
-    /// Starts the next useful reload. Returns the block and the memory for it.
-    pub(crate) fn begin_reload(&mut self) -> Option<(u64, Memory)> {
-        loop {
-            let coop = self.coop.as_deref_mut().filter(|coop| coop.reloading.is_none())?;
-            let block = coop.reloads.pop()?;
-            if self.cache.frame(block).is_some() {
-                coop.counters.reloads_resident += 1;
-            } else if self.active.contains_key(&block) || self.ranges.cover(block) {
-                coop.counters.reloads_busy += 1;
-            } else if let Some(frame) = self.pool.take() {
-                coop.reloading = Some(Reloading { block, fate: Fate::Wanted });
-                return Some((block, Memory::Frame(frame)));
-            } else {
-                coop.counters.reloads_without_frame += 1;
-            }
-        }
-    }
-
-    /// The running reload ended.
-    pub(crate) fn end_reload(&mut self, result: Result<Content, Failed>, fx: &mut Effects) {
-        let Some(coop) = self.coop.as_deref_mut() else { return };
-        let Some(Reloading { block, fate }) = coop.reloading.take() else { return };
-        if fate == Fate::Joined {
-            return self.fetched(block, result, fx);
-        }
-        self.counters.store_reads += 1;
-        let content = match (fate, result) {
-            (_, Err(_)) => {
-                self.counters.read_failures += 1;
-                coop.counters.reloads_failed += 1;
-                return;
-            }
-            (Fate::Void, _) => {
-                coop.counters.reloads_written += 1;
-                return;
-            }
-            (_, Ok(content)) => content,
+    /// Lets a read of the block use the reload that is running for it. Returns whether there was
+    /// one.
+    pub(crate) fn join_reload(&mut self, block: u64) -> bool {
+        let reloading = self.reloading.as_mut();
+        let Some(one) = reloading.filter(|one| one.block == block && one.fate == Fate::Wanted)
+        else {
+            return false;
         };
-        if self.cache.frame(block).is_some() {
-            coop.counters.reloads_resident += 1;
-            return;
-        }
-        let slot = self.arrive_evicted(block, WayDown::Reload, fx);
-        self.slots[slot as usize].state.content = content;
-        self.tell_filled(block, slot, 0);
+        one.fate = Fate::Joined;
+        self.counters.reloads_joined += 1;
+        true
     }
 
-    /// Whether contents that clients hand over are of use at present.
-    pub(crate) fn wants_contents(&self) -> bool {
-        self.watchers.digests.is_some() && self.cache.asks_for_contents()
-    }
-
-    /// Adds counts from elsewhere.
-    pub(crate) fn count_cooperation(&mut self, count: &CooperationStats) {
-        match self.coop.as_deref_mut() {
-            Some(coop) => coop.counters.sum(count),
-            None => self.told.hear(count),
+    /// Marks the running reload as void if its block has changed.
+    fn void_reload(&mut self, is_changed: impl Fn(u64) -> bool) {
+        if let Some(one) = &mut self.reloading {
+            if one.fate == Fate::Wanted && is_changed(one.block) {
+                one.fate = Fate::Void;
+            }
         }
     }
 
-    /// The counters of a content-aware policy, if the policy is one.
-    pub(crate) fn aware(&self) -> Option<AwareStats> {
-        let is_aware = self.cache.is_content_aware();
-        is_aware.then(|| self.told.with(&self.cache.client_counts()))
+    /// Removes the block from the reload queue by `drop`.
+    fn drop_reload(&mut self, block: u64, drop: fn(&mut ReloadQueue, u64)) {
+        if !self.reloads.is_empty() {
+            drop(&mut self.reloads, block);
+        }
     }
 
-    /// The counters of cooperation, if it is configured.
-    pub(crate) fn cooperation(&self) -> Option<CooperationStats> {
-        self.cache.rules()?;
-        Some(self.coop.as_deref()?.stats(&self.cache))
+    pub(crate) fn stats(&self, level: &Level) -> CooperationStats {
+        let (placed, reloads) = (level.placement_counts(), self.reloads.counts());
+        let clients = level.client_counts();
+        CooperationStats {
+            known_evictions: placed.known_evictions,
+            foreseen_evictions: placed.foreseen,
+            already_resident: placed.already_here,
+            reloads: placed.reloads,
+            demotions_in: placed.demotions_in,
+            staged: placed.staged,
+            staged_hits: placed.staged_hits,
+            skipped: placed.skipped,
+            demotions_awaiting: self.awaited.len() as u64,
+            held_by_others: clients.held_by_others,
+            stale_hints: clients.stale_hints,
+            ignored_hints: self.counters.ignored_hints + clients.ignored_hints,
+            estimate_fallbacks: clients.estimate_fallbacks,
+            reloads_queued: reloads.queued,
+            reloads_duplicate: reloads.duplicates,
+            reloads_demanded: reloads.demanded,
+            reloads_written: reloads.written + self.counters.reloads_written,
+            reloads_discarded: reloads.discarded,
+            reloads_overflowed: reloads.overflowed,
+            reloads_waiting: u64::from(self.reloads.len()) + u64::from(self.reloading.is_some()),
+            staging_blocks: level.staging_blocks().into(),
+            shards_by_eviction: level.places_evicted().into(),
+            contents_percent_sum: (100.0 * level.contents_share()).round() as u64,
+            estimated_client_blocks: level.estimated_blocks().into(),
+            ..self.counters
+        }
     }
 }

@@ -18,7 +18,6 @@ mod build;
 mod change;
 pub(crate) mod content;
 pub(crate) mod content_log;
-pub(crate) mod cooperation;
 pub(crate) mod digests;
 pub(crate) mod dirty;
 pub(crate) mod dirty_bounds;
@@ -26,6 +25,7 @@ pub(crate) mod ended;
 pub(crate) mod endings;
 pub(crate) mod eviction_placement;
 pub(crate) mod execute;
+pub(crate) mod place_evicted;
 pub(crate) mod ranges;
 pub(crate) mod staged;
 mod starved;
@@ -44,12 +44,11 @@ use undercroft_cache::{Asker, Frame, Level, Referred, Request};
 use undercroft_frames::Pools;
 use undercroft_nbd::Piece;
 
-use crate::counters::{AwareStats, ShardCounters, Source};
+use crate::counters::{ShardCounters, Source};
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
 use crate::shard::below::Riders;
 use crate::shard::content::{Active, Content, Memory, Origin, Running, Slot};
-use crate::shard::cooperation::Cooperation;
 use crate::shard::dirty::DirtySet;
 use crate::shard::dirty_bounds::DirtyBounds;
 use crate::shard::endings::Endings;
@@ -60,11 +59,7 @@ use crate::shard::watchers::{Event, Goes, Leaving, Watchers};
 
 pub(crate) struct Shard {
     pub(crate) cache: Level,
-    /// Present unless placement is access-based.
-    pub(crate) coop: Option<Box<Cooperation>>,
     pub(crate) watchers: Watchers,
-    /// Counts of what clients told, if the policy is content-aware.
-    pub(crate) told: AwareStats,
     pub(crate) slots: Vec<Slot>,
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) dirty: DirtySet,
@@ -133,7 +128,6 @@ pub(crate) enum Action {
 impl Shard {
     pub(crate) fn new(
         cache: Level,
-        coop: Option<Cooperation>,
         pool: Pools,
         geometry: Arc<Geometry>,
         bounds: DirtyBounds,
@@ -141,9 +135,7 @@ impl Shard {
         let capacity = cache.capacity();
         Self {
             cache,
-            coop: coop.map(Box::new),
             watchers: Watchers::default(),
-            told: AwareStats::default(),
             slots: (0..capacity).map(|_| Slot::default()).collect(),
             active: HashMap::default(),
             dirty: DirtySet::default(),
@@ -192,8 +184,9 @@ impl Shard {
         if referred.before.is_none() && referred.now.is_some() {
             self.tell(&Event::Returned { block });
         }
-        if self.coop.is_some() {
-            self.noted_write(block, asker, fx);
+        if self.watchers.placement.is_some() {
+            self.tell(&Event::Writes { block, asker });
+            self.place_next(fx);
         }
         (referred.hit, referred.now)
     }
@@ -202,7 +195,7 @@ impl Shard {
     /// write-back do. Returns false, with nothing changed, if the write needs more.
     pub(crate) fn write_now(&mut self, job: &Job, block: u64, slot: Option<Frame>) -> bool {
         // Staged data depend on the queue of the block.
-        let is_plain = self.coop.is_none() && !job.durable && self.delays_writes();
+        let is_plain = self.watchers.placement.is_none() && !job.durable && self.delays_writes();
         let Some(slot) = slot.filter(|_| is_plain) else { return false };
         let Self { slots, pool, dirty, geometry, .. } = self;
         let slot = &mut slots[slot as usize];
@@ -250,14 +243,14 @@ impl Shard {
     /// Tells the watchers.
     #[inline]
     pub(crate) fn tell(&mut self, event: &Event<'_>) {
-        self.watchers.tell(event, &mut self.cache, &self.geometry);
+        self.watchers.tell(event, &mut self.cache, &self.pool, &self.geometry);
     }
 
     /// Tells the watchers that a slot has content; see [`Event::Filled`].
     pub(crate) fn tell_filled(&mut self, block: u64, slot: Frame, digest: u64) {
-        let Self { watchers, slots, cache, geometry, .. } = self;
+        let Self { watchers, slots, cache, pool, geometry, .. } = self;
         let content = &slots[slot as usize].state.content;
-        watchers.tell(&Event::Filled { block, slot, content, digest }, cache, geometry);
+        watchers.tell(&Event::Filled { block, slot, content, digest }, cache, pool, geometry);
     }
 
     #[inline]
@@ -271,7 +264,7 @@ impl Shard {
     /// Replacement evicted a block: its slot is needed for another one.
     fn evict(&mut self, block: u64, frame: u32, fx: &mut Effects) {
         if self.watchers.below.is_some() {
-            let Self { slots, active, watchers, cache, geometry, ranges, .. } = self;
+            let Self { slots, active, watchers, cache, pool, geometry, ranges, .. } = self;
             let Slot { state, active: is_active, .. } = &slots[frame as usize];
             let pending = match active.get(&block).filter(|_| *is_active) {
                 Some(record) => {
@@ -282,7 +275,7 @@ impl Shard {
             };
             let is_covered = ranges.cover(block);
             let event = Event::Evicted { block, content: &state.content, pending, is_covered };
-            watchers.tell(&event, cache, geometry);
+            watchers.tell(&event, cache, pool, geometry);
             if pending.is_none() {
                 fx.riders.push(block);
                 fx.has_left = true;
@@ -359,9 +352,9 @@ impl Shard {
         if let Referred { hit: true, before: None, now: Some(slot) } = referred {
             self.fill_staged(block, slot, fx);
         }
-        if let Some(coop) = self.coop.as_deref_mut() {
-            coop.count_hit(origin);
-            self.noted_read(block, fx);
+        if self.watchers.placement.is_some() {
+            self.tell(&Event::Reads { block, origin });
+            self.place_next(fx);
         }
         match piece {
             Some(piece) => Ok(piece),
@@ -388,10 +381,10 @@ impl Shard {
     /// The block's active record; if there is none yet, one is made and takes over the block's
     /// state.
     pub(crate) fn activate(&mut self, block: u64) -> &mut Active {
-        let Self { active, cache, slots, watchers, geometry, .. } = self;
+        let Self { active, cache, slots, watchers, pool, geometry, .. } = self;
         active.entry(block).or_insert_with(|| {
             let slot = cache.frame(block);
-            watchers.tell(&Event::Activated { block, slot }, cache, geometry);
+            watchers.tell(&Event::Activated { block, slot }, cache, pool, geometry);
             let Some(slot) = slot.map(|slot| &mut slots[slot as usize]) else {
                 return Active::default();
             };
@@ -408,7 +401,7 @@ impl Shard {
         let absorbs = self.absorbs();
         let mut lent = if absorbs && !resident { self.lent_frames() } else { 0 };
         let mut absorbed = None;
-        let Self { active, dirty, pool, geometry, counters, coop, cache, watchers, .. } = self;
+        let Self { active, dirty, pool, geometry, counters, cache, watchers, .. } = self;
         let Some(record) = active.get_mut(&block) else { return };
         loop {
             if !matches!(record.running, Running::Nothing | Running::WriteOut(_)) {
@@ -433,10 +426,9 @@ impl Shard {
                 Verdict::Done(piece) => {
                     record.queue.pop_front();
                     if job.is_change() {
-                        watchers.tell(&Event::Changes { block }, cache, geometry);
-                    }
-                    if let Some(coop) = coop {
-                        coop.stage(block, &job, &record.state.content, pool, geometry, cache);
+                        let content = &record.state.content;
+                        let event = Event::Changed { block, job: &job, content };
+                        watchers.tell(&event, cache, pool, geometry);
                     }
                     fx.finished.extend(job.part_done(block, geometry, Ok(piece)));
                     absorbed = Some(job).filter(|job| absorbs && !resident && job.is_change());
@@ -444,9 +436,10 @@ impl Shard {
                 }
                 Verdict::Fetch => {
                     record.running = Running::Fetch;
-                    watchers.tell(&Event::Changes { block }, cache, geometry);
+                    watchers.tell(&Event::Changes { block }, cache, pool, geometry);
                     // If a reload of the block is running, it serves as the fetch.
-                    if coop.as_mut().is_some_and(|coop| coop.join_reload(block)) {
+                    let placement = watchers.placement.as_mut();
+                    if placement.is_some_and(|placement| placement.join_reload(block)) {
                         return;
                     }
                     let riders = std::mem::take(&mut fx.riders);
@@ -455,7 +448,7 @@ impl Shard {
                 }
                 Verdict::Write(bytes, at) => {
                     record.running = Running::Write;
-                    watchers.tell(&Event::Changes { block }, cache, geometry);
+                    watchers.tell(&Event::Changes { block }, cache, pool, geometry);
                     let riders = std::mem::take(&mut fx.riders);
                     fx.starts.push(Start { block, action: Action::Write(job, bytes, at), riders });
                     return;
@@ -510,10 +503,10 @@ impl Shard {
             self.slots[frame as usize] = Slot::default();
             self.discard(block);
         }
-        let Self { active, watchers, cache, geometry, .. } = self;
+        let Self { active, watchers, cache, pool, geometry, .. } = self;
         let Some(record) = active.get_mut(&block) else { return };
         let content = if resident.is_some() { &given_up } else { &record.state.content };
-        watchers.tell(&Event::Idle { block, content, to, is_covered }, cache, geometry);
+        watchers.tell(&Event::Idle { block, content, to, is_covered }, cache, pool, geometry);
         if to == Goes::Stays {
             return self.write_out_in_time(block, fx);
         }

@@ -150,7 +150,13 @@ fn common<T>(map: &HashMap<u64, T, RandomState>, blocks: &RangeInclusive<u64>) -
 impl Shard {
     pub(crate) fn add_range(&mut self, number: u64, blocks: &RangeInclusive<u64>) {
         self.ranges.list.push(Entry { number, blocks: blocks.clone() });
-        self.noted_range(blocks);
+        self.range_begins(blocks);
+    }
+
+    /// A range is about to change, or everything that is derived from its blocks is void.
+    pub(super) fn range_begins(&mut self, blocks: &RangeInclusive<u64>) {
+        self.cache.range_changes(blocks);
+        self.tell(&Event::RangeBegins { blocks });
     }
 
     /// Whether all earlier operations on the range are done; if not, stores in `waits_for` what it

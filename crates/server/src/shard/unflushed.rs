@@ -56,7 +56,7 @@ impl Unflushed {
                     self.add(block);
                 }
             }
-            Event::RangeChanged { blocks, shard } => {
+            Event::RangeEnds { blocks, shard, is_durable: false } => {
                 self.add_range(blocks, |block| geometry.shard_of(block) == shard);
             }
             Event::Slots(slots) => self.most = self.most.max(slots),
@@ -69,11 +69,14 @@ impl Unflushed {
             | Event::Left { .. }
             | Event::Activated { .. }
             | Event::Writes { .. }
+            | Event::Reads { .. }
             | Event::Changes { .. }
+            | Event::Changed { .. }
             | Event::Unknown { .. }
             | Event::Idle { .. }
             | Event::Filled { .. }
             | Event::RangeBegins { .. }
+            | Event::RangeEnds { .. }
             | Event::Replaces { .. }
             | Event::ContentsUnknown
             | Event::Replaced => {}
@@ -145,8 +148,8 @@ impl Shard {
     /// Drops the blocks that the store may have lost, and everything derived from them.
     pub(crate) fn lost_below(&mut self) {
         // Staged data, running reloads, and knowledge of other caches' contents.
-        self.noted_range(&(0..=u64::MAX));
-        self.forget_digests();
+        self.range_begins(&(0..=u64::MAX));
+        self.tell(&Event::ContentsUnknown);
         let Some(unflushed) = &self.watchers.unflushed else { return };
         let lost = match unflushed.lost() {
             Lost::Blocks(blocks) => blocks,
@@ -192,7 +195,7 @@ impl Shard {
         self.written(block, result, fx);
         if spanned {
             // The same block must not stay staged or in a reload.
-            self.noted_range(&(block..=block));
+            self.range_begins(&(block..=block));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::shard::Shard;
 use crate::shard::content::Running;
-use crate::shard::cooperation::{Fate, Reloading};
+use crate::shard::eviction_placement::{Fate, Reloading};
 
 impl Shard {
     /// Checks the invariants listed in `shard/mod.rs`.
@@ -59,10 +59,10 @@ impl Shard {
     /// Checks the reload state: the block of a running reload has no operations, or its active
     /// record waits for the reload.
     pub(crate) fn validate_cooperation(&self) -> Result<(), String> {
-        let Some(coop) = self.coop.as_deref() else { return Ok(()) };
-        coop.reloads.validate()?;
-        coop.awaited.validate()?;
-        let Some(Reloading { block, fate }) = &coop.reloading else { return Ok(()) };
+        let Some(placement) = self.watchers.placement.as_deref() else { return Ok(()) };
+        placement.reloads.validate()?;
+        placement.awaited.validate()?;
+        let Some(Reloading { block, fate }) = &placement.reloading else { return Ok(()) };
         let waits = self.active.get(block).is_some_and(|r| r.running == Running::Fetch);
         if *fate == Fate::Joined && !waits {
             return Err(format!("block {block}: a reload was joined by nobody"));

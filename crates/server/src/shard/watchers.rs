@@ -4,21 +4,23 @@
 //! Events are told under the shard's lock, at the moment at which they happen. A watcher decides
 //! nothing about operations in progress; it may tell the level what is known of a block.
 //!
-//! Watchers so far: digests of content that clients may hand over (`digests.rs`), the log of blocks
-//! that entered and left (`content_log.rs`), what the store may still lose (`unflushed.rs`), and
-//! what a server below is told (`below.rs`). Not here: placement at eviction
-//! (`eviction_placement.rs`).
+//! The watchers: placement of blocks that clients evict (`eviction_placement.rs`), digests of content
+//! that clients may hand over (`digests.rs`), the log of blocks that entered and left
+//! (`content_log.rs`), what the store may still lose (`unflushed.rs`), and what a server below is
+//! told (`below.rs`).
 
 use std::ops::RangeInclusive;
 
-use undercroft_cache::{Frame, Level};
+use undercroft_cache::{Asker, Frame, Level};
+use undercroft_frames::Pools;
 
 use crate::geometry::Geometry;
 use crate::job::Job;
 use crate::shard::below::Below;
-use crate::shard::content::Content;
+use crate::shard::content::{Content, Origin};
 use crate::shard::content_log::ContentLog;
 use crate::shard::digests::Digests;
+use crate::shard::eviction_placement::EvictionPlacement;
 use crate::shard::unflushed::Unflushed;
 
 /// Something that happens to a block, to its slot, or to the shard.
@@ -39,11 +41,17 @@ pub(crate) enum Event<'a> {
     /// The first operation on a block begins. Its state is about to move out of its slot, if it has
     /// one.
     Activated { block: u64, slot: Option<Frame> },
+    /// A client reads a block. If the read hits, `origin` is why the block was resident. Told only
+    /// with placement at eviction.
+    Reads { block: u64, origin: Origin },
     /// A client writes a block; the write takes effect later. Told only with placement at eviction.
-    Writes { block: u64 },
-    /// An operation begins, or has taken effect, after which a block has another content, or is
-    /// newly in memory. Not told of writes of a plain volume that only change the copy in a slot.
+    Writes { block: u64, asker: Asker },
+    /// A request at the store begins, or a range ends, after which a block with operations has
+    /// another content, or is newly in memory.
     Changes { block: u64 },
+    /// A change of a block has taken effect in memory; `content` is the result. Not told of writes
+    /// of a plain volume that only change the copy in a slot.
+    Changed { block: u64, job: &'a Job, content: &'a Content },
     /// A write-out of a block begins.
     WritesOut { block: u64 },
     /// A write for a client has ended at the store. `content` is what is in memory.
@@ -59,8 +67,8 @@ pub(crate) enum Event<'a> {
     RangeBegins { blocks: &'a RangeInclusive<u64> },
     /// A range has changed, or has failed to change, the block of a slot.
     Replaces { slot: Frame },
-    /// The store has changed a range, or may have, and has not made that durable.
-    RangeChanged { blocks: &'a RangeInclusive<u64>, shard: usize },
+    /// The store has changed a range, or may have; `is_durable`: it has, and has made that durable.
+    RangeEnds { blocks: &'a RangeInclusive<u64>, shard: usize, is_durable: bool },
     /// Of no block is it known any more what the store has, or what clients were given.
     ContentsUnknown,
     /// There are so many slots now, not fewer than before.
@@ -95,6 +103,8 @@ pub(crate) enum Goes {
 /// The watchers of a shard. A plain volume has none.
 #[derive(Default)]
 pub(crate) struct Watchers {
+    /// Present unless placement is at the access.
+    pub(crate) placement: Option<Box<EvictionPlacement>>,
     /// Present if clients may hand data over.
     pub(crate) digests: Option<Digests>,
     /// Present while somebody follows the content.
@@ -108,7 +118,16 @@ pub(crate) struct Watchers {
 impl Watchers {
     /// Tells all watchers; they may tell the level what they know of a block.
     #[inline]
-    pub(crate) fn tell(&mut self, event: &Event<'_>, level: &mut Level, geometry: &Geometry) {
+    pub(crate) fn tell(
+        &mut self,
+        event: &Event<'_>,
+        level: &mut Level,
+        pool: &Pools,
+        geometry: &Geometry,
+    ) {
+        if let Some(placement) = &mut self.placement {
+            placement.watch(event, level, pool, geometry);
+        }
         if let Some(digests) = &mut self.digests {
             digests.watch(event, level, geometry);
         }

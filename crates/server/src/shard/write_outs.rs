@@ -61,7 +61,7 @@ impl Shard {
     /// that a client of a write-back cache does not wait for the store. With placement at eviction
     /// that concerns most writes.
     pub(super) fn absorbs(&self) -> bool {
-        self.coop.is_some() && self.geometry.write_back
+        self.watchers.placement.is_some() && self.geometry.write_back
     }
 
     /// Frames that may hold such blocks now: half of those that the resident blocks cannot need.

@@ -148,7 +148,7 @@ impl Volume {
             ignored_hints: batch.ignored_hints,
             ..CooperationStats::default()
         };
-        work.nth_shard(0).0.count_cooperation(&count);
+        self.count_hints(&count);
         let gone = std::mem::take(&mut batch.gone);
         *batch = HintBatch { gone, ..HintBatch::default() };
     }

@@ -11,6 +11,7 @@ use undercroft_cache::{ClientEviction, Sender};
 use undercroft_hints::{EvictFlags, Hint};
 
 use crate::counters::CooperationStats;
+use crate::lock::lock;
 use crate::volume::clients::Caller;
 use crate::volume::hint_batch::{BLOCKS_MAX, HintBatch, Known, TOGETHER};
 use crate::volume::{Volume, Work};
@@ -130,8 +131,7 @@ impl Volume {
         }
         count.ignored_hints += known.ignored;
         self.act_on(&mut batch, &mut work);
-        let (shard, _) = work.nth_shard(0);
-        shard.count_cooperation(&count);
+        self.count_hints(&count);
         work.finish();
     }
 
@@ -164,9 +164,8 @@ impl Volume {
         self.geometry.size().div_ceil(self.geometry.block_bytes())
     }
 
-    pub(crate) fn count_cooperation(&self, count: &CooperationStats) {
-        if !self.shards.is_empty() {
-            self.lock(0).count_cooperation(count);
-        }
+    /// Counts what clients told.
+    pub(crate) fn count_hints(&self, count: &CooperationStats) {
+        lock(&self.heard).sum(count);
     }
 }

@@ -45,7 +45,7 @@ use crate::advice::VolumeAdvice;
 use crate::answer::Failed;
 use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, Write};
-use crate::counters::{Latencies, Source, Stats};
+use crate::counters::{CooperationStats, Latencies, Source, Stats};
 use crate::geometry::Geometry;
 use crate::job::Finished;
 use crate::lock::lock;
@@ -56,6 +56,7 @@ use crate::shard::digests::Hasher;
 use crate::shard::endings::Endings;
 use crate::shard::ranges::{RANGES_MAX, RangeKind};
 use crate::shard::unflushed::Unflushed;
+use crate::shard::watchers::Event;
 use crate::volume::clients::{ClientCache, Clients, Member, WrongKey};
 use crate::volume::direct::DirectCounters;
 use crate::volume::feed::Feed;
@@ -121,6 +122,8 @@ pub struct Volume {
     /// The connected clients; present unless placement has always been access-based and the policy
     /// is not content-aware.
     pub(crate) clients: OnceLock<Arc<Clients>>,
+    /// What clients told of their caches.
+    pub(crate) heard: Mutex<CooperationStats>,
     /// What followers of the cache's content are told.
     pub(crate) feed: Mutex<Feed>,
     /// Bytes of filters of which clients have not sent all parts.
@@ -222,6 +225,7 @@ impl Volume {
             reload_wanted: Arc::new(Notify::new()),
             reloads: AtomicBool::new(false),
             clients: once(has_clients.then(Arc::default)),
+            heard: Mutex::default(),
             feed: Mutex::default(),
             assembling: AtomicUsize::new(0),
             opened: clock::now(),
@@ -341,6 +345,11 @@ impl Volume {
             let oldest = shard.dirty.oldest_change();
             let age = oldest.map_or(0, |at| clock::now().saturating_duration_since(at).as_secs());
             stats.dirty_age_s = stats.dirty_age_s.max(age);
+        }
+        match (&mut stats.cooperation, &mut stats.aware) {
+            (Some(cooperation), _) => cooperation.sum(&lock(&self.heard)),
+            (None, Some(aware)) => aware.hear(&lock(&self.heard)),
+            (None, None) => {}
         }
         if let Some(counted) = self.told_to_followers() {
             stats.aware.get_or_insert_default().sum(&counted);
@@ -500,7 +509,7 @@ impl Volume {
     /// example after reconnecting to another server. Until blocks are fetched or written again,
     /// data that clients hand over are refused.
     pub fn forget_digests(&self) {
-        (0..self.shards.len()).for_each(|shard| self.lock(shard).forget_digests());
+        (0..self.shards.len()).for_each(|shard| self.lock(shard).tell(&Event::ContentsUnknown));
     }
 
     /// The counters that this cache reports to a server below.

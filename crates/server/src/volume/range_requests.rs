@@ -104,13 +104,9 @@ impl Volume {
         // After a loss only the store knows the content.
         let is_lost = || losses.is_some_and(|losses| losses.now() != begun);
         for index in 0..self.shards.len() {
-            // Writes that arrived before the range may have ended after it was registered.
-            self.lock(index).staged_is_old(&range.blocks);
             // A loss from now on finds the range.
-            if result.is_err() || !range.durable {
-                let blocks = &range.blocks;
-                self.lock(index).tell(&Event::RangeChanged { blocks, shard: index });
-            }
+            let (blocks, is_durable) = (&range.blocks, result.is_ok() && range.durable);
+            self.lock(index).tell(&Event::RangeEnds { blocks, shard: index, is_durable });
             // Operations parked behind the range stay parked meanwhile.
             let stays = range.kind == RangeKind::Drop && result.is_err();
             let mut next = (!stays).then_some(0);

@@ -1,0 +1,302 @@
+//! What a shard does below clients with caches of their own: which client a read belongs to, which
+//! evicted blocks are placed and where their data come from, and which wait to be read back.
+//!
+//! Safety: content enters a slot in four ways only: through the queue of the block, in order with
+//! all other operations; from a reload that nothing interfered with ([`Reloading`]); from a write
+//! that succeeded and was the last one (`staged.rs`, `awaited.rs`); from a client whose data equal
+//! the volume's content (`digests.rs`). The last three happen only while the block has no
+//! operation.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use undercroft_cache::placement::WayDown;
+use undercroft_cache::{ClientEviction, Down, Sender};
+use undercroft_frames::FrameMut;
+use undercroft_nbd::Pieces;
+
+use crate::answer::Failed;
+use crate::clock;
+use crate::counters::{AwareStats, CooperationStats, Source};
+use crate::job::{BlockOp, Job, JobKind};
+use crate::shard::content::{Content, Memory, Origin};
+use crate::shard::eviction_placement::{Fate, Reloading};
+use crate::shard::watchers::Event;
+use crate::shard::{Effects, Shard};
+
+impl Shard {
+    /// A client evicted these blocks, in this order.
+    pub(crate) fn evicted(&mut self, gone: &[ClientEviction], sender: Sender, fx: &mut Effects) {
+        self.cache.told_evicted(gone, sender);
+        self.place_next(fx);
+    }
+
+    /// Carries out the level's decisions about blocks that clients evicted.
+    pub(super) fn place_next(&mut self, fx: &mut Effects) {
+        while let Some((block, down)) = self.cache.next_placement() {
+            self.go_down(block, down, fx);
+        }
+    }
+
+    /// A client evicted a block and sent its data. The data are used if they equal the volume's
+    /// content (`digests.rs`). Otherwise the block is placed when a write brings these data, if
+    /// that can be (`awaited.rs`); if not, only the eviction counts.
+    pub(crate) fn demoted(&mut self, block: u64, data: &Bytes, sender: Sender, fx: &mut Effects) {
+        let proven = self.proven(block, data);
+        let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
+        let gone = ClientEviction { block, evicted_us: sender.arrived_us };
+        match proven {
+            Ok(digest) => {
+                placement.counters.demotions_accepted += 1;
+                placement.awaited.forget(block);
+                self.take_in(gone, data, digest, sender, fx);
+            }
+            Err(refusal) => {
+                placement.refuse(refusal);
+                if self.may_await(block, refusal) {
+                    self.await_write(gone, data, sender);
+                } else {
+                    self.evicted(&[gone], sender, fx);
+                }
+            }
+        }
+    }
+
+    /// A client evicted a block. These data of it equal the volume's content, and have this digest.
+    pub(crate) fn take_in(
+        &mut self,
+        gone: ClientEviction,
+        data: &Bytes,
+        digest: u64,
+        sender: Sender,
+        fx: &mut Effects,
+    ) {
+        let block = gone.block;
+        if self.active.contains_key(&block) {
+            return self.take_in_from_memory(gone, sender, fx);
+        }
+        if !self.cache.is_last_copy(gone, sender) {
+            return;
+        }
+        match self.cache.handed_over(block) {
+            Down::Fetch => {
+                let slot = self.arrive_evicted(block, WayDown::Demote, fx);
+                let mut frame = self.pool.take();
+                if let Some(frame) = &mut frame {
+                    frame[..data.len()].copy_from_slice(data);
+                }
+                self.fill(block, slot, frame, digest);
+            }
+            down => self.go_down(block, down, fx),
+        }
+    }
+
+    /// A client evicted a block whose content is in memory, since it is being written out.
+    pub(crate) fn take_in_from_memory(
+        &mut self,
+        gone: ClientEviction,
+        sender: Sender,
+        fx: &mut Effects,
+    ) {
+        let block = gone.block;
+        if !self.cache.is_last_copy(gone, sender) {
+            return;
+        }
+        match self.cache.handed_over(block) {
+            Down::Fetch => {
+                self.arrive_evicted(block, WayDown::Demote, fx);
+                self.load(block, fx);
+            }
+            down => self.go_down(block, down, fx),
+        }
+    }
+
+    /// Makes an evicted block resident whose data are here or about to arrive. Returns its slot.
+    fn arrive_evicted(&mut self, block: u64, way: WayDown, fx: &mut Effects) -> u32 {
+        let slot = self.cache.arrived(block, way);
+        self.leave_evicted(fx);
+        self.enter(block, slot);
+        self.slots[slot as usize].origin = match way {
+            WayDown::Demote => Origin::Demoted,
+            WayDown::Reload => Origin::Reloaded,
+        };
+        slot
+    }
+
+    /// Fills the slot of a block without operations, and sets its digest if that is known. If no
+    /// memory is left, because clients that do not read their replies hold all frames, the block is
+    /// discarded.
+    pub(crate) fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>, digest: u64) {
+        match memory {
+            Some(frame) => {
+                self.slots[slot as usize].state.content = Content::Frame(frame.freeze());
+                self.tell_filled(block, slot, digest);
+            }
+            None => {
+                self.counters.served_around += 1;
+                self.discard(block);
+                self.tell(&Event::Gone { block });
+            }
+        }
+    }
+
+    /// Carries out one decision of the level about a block that a client evicted.
+    fn go_down(&mut self, block: u64, down: Down, fx: &mut Effects) {
+        match down {
+            Down::Resident => self.leave_evicted(fx),
+            Down::Skip => {
+                self.leave_evicted(fx);
+                self.tell(&Event::Gone { block });
+            }
+            Down::Staged(slot) => {
+                self.leave_evicted(fx);
+                self.enter(block, slot);
+                self.fill_staged(block, slot, fx);
+            }
+            Down::Fetch => {
+                let immediate =
+                    self.watchers.placement.as_deref().is_some_and(|placement| placement.immediate);
+                // Data that the store is working on are in memory and need not be read again.
+                if immediate || self.active.contains_key(&block) {
+                    self.arrive_evicted(block, WayDown::Reload, fx);
+                    self.load(block, fx);
+                } else if let Some(placement) = self.watchers.placement.as_deref_mut() {
+                    placement.reloads.push(block);
+                    fx.reload = true;
+                }
+            }
+        }
+    }
+
+    /// Fills the slot of a block with its staged data.
+    pub(crate) fn fill_staged(&mut self, block: u64, slot: u32, fx: &mut Effects) {
+        self.slots[slot as usize].origin = Origin::Staged;
+        let data = self.staged(block);
+        if let Some(placement) = self.watchers.placement.as_deref_mut() {
+            placement.staged.remove(block);
+        }
+        match data {
+            Some(content) => {
+                self.slots[slot as usize].state.content = content;
+                let known = self.cache.digest(block);
+                self.tell_filled(block, slot, known);
+            }
+            None => self.load(block, fx),
+        }
+    }
+
+    /// Fetches the content of a resident block, in order with its other operations.
+    fn load(&mut self, block: u64, fx: &mut Effects) {
+        let (offset, length) = (self.geometry.start(block), self.geometry.len(block) as u64);
+        let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, clock::now()));
+        job.expect_part(Source::Miss);
+        self.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
+        job.submitted(Pieces::default(), None);
+    }
+
+    /// The client says that it keeps a block: an exclusive level drops its copy now, as a hit
+    /// would.
+    pub(crate) fn held(&mut self, block: u64, sender: Sender, fx: &mut Effects) {
+        if let Some(placement) = self.watchers.placement.as_deref_mut() {
+            placement.awaited.forget(block);
+        }
+        if let Some(left) = self.cache.told_held(block, sender) {
+            self.leave(block, left, fx);
+        }
+    }
+
+    /// The staged data of a block, if it has no operations.
+    pub(crate) fn staged(&self, block: u64) -> Option<Content> {
+        let frame = self
+            .watchers
+            .placement
+            .as_deref()?
+            .staged
+            .get(block)
+            .filter(|_| self.is_quiet(block))?;
+        Some(Content::Frame(frame.clone()))
+    }
+
+    /// Whether no operation on a block is in progress.
+    pub(crate) fn is_quiet(&self, block: u64) -> bool {
+        !self.active.contains_key(&block) && !self.ranges.cover(block)
+    }
+
+    /// The numbers of these clients, one bit for each, will be given to others: forgets the part
+    /// `part` of what is known of them. Returns the number of all parts.
+    pub(crate) fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
+        let placement = self.watchers.placement.as_deref_mut();
+        let awaited =
+            placement.map_or(0, |placement| placement.awaited.forget_clients(gone, part.clone()));
+        self.cache.forget_clients(gone, part).max(awaited)
+    }
+
+    /// Starts the next useful reload. Returns the block and the memory for it.
+    pub(crate) fn begin_reload(&mut self) -> Option<(u64, Memory)> {
+        loop {
+            let placement = self
+                .watchers
+                .placement
+                .as_deref_mut()
+                .filter(|placement| placement.reloading.is_none())?;
+            let block = placement.reloads.pop()?;
+            if self.cache.frame(block).is_some() {
+                placement.counters.reloads_resident += 1;
+            } else if self.active.contains_key(&block) || self.ranges.cover(block) {
+                placement.counters.reloads_busy += 1;
+            } else if let Some(frame) = self.pool.take() {
+                placement.reloading = Some(Reloading { block, fate: Fate::Wanted });
+                return Some((block, Memory::Frame(frame)));
+            } else {
+                placement.counters.reloads_without_frame += 1;
+            }
+        }
+    }
+
+    /// The running reload ended.
+    pub(crate) fn end_reload(&mut self, result: Result<Content, Failed>, fx: &mut Effects) {
+        let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
+        let Some(Reloading { block, fate }) = placement.reloading.take() else { return };
+        if fate == Fate::Joined {
+            return self.fetched(block, result, fx);
+        }
+        self.counters.store_reads += 1;
+        let content = match (fate, result) {
+            (_, Err(_)) => {
+                self.counters.read_failures += 1;
+                placement.counters.reloads_failed += 1;
+                return;
+            }
+            (Fate::Void, _) => {
+                placement.counters.reloads_written += 1;
+                return;
+            }
+            (_, Ok(content)) => content,
+        };
+        if self.cache.frame(block).is_some() {
+            placement.counters.reloads_resident += 1;
+            return;
+        }
+        let slot = self.arrive_evicted(block, WayDown::Reload, fx);
+        self.slots[slot as usize].state.content = content;
+        self.tell_filled(block, slot, 0);
+    }
+
+    /// Whether contents that clients hand over are of use at present.
+    pub(crate) fn wants_contents(&self) -> bool {
+        self.watchers.digests.is_some() && self.cache.asks_for_contents()
+    }
+
+    /// The counters of a content-aware policy, if the policy is one.
+    pub(crate) fn aware(&self) -> Option<AwareStats> {
+        let is_aware = self.cache.is_content_aware();
+        is_aware.then(|| AwareStats::default().with(&self.cache.client_counts()))
+    }
+
+    /// The counters of cooperation, if it is configured.
+    pub(crate) fn cooperation(&self) -> Option<CooperationStats> {
+        self.cache.rules()?;
+        Some(self.watchers.placement.as_deref()?.stats(&self.cache))
+    }
+}
