@@ -62,7 +62,14 @@ impl Export for Floor {
 }
 
 impl Session for Floor {
-    fn submit(&mut self, request: Request) {
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+        requests.drain(..).for_each(|request| self.start(request));
+        0
+    }
+}
+
+impl Floor {
+    fn start(&mut self, request: Request) {
         match request.command {
             Command::Read { .. } if request.length <= READ_MAX => {
                 // Every start has room for the longest read behind it.

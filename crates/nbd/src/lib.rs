@@ -50,7 +50,14 @@
 //! }
 //!
 //! impl Session for Zeroes {
-//!     fn submit(&mut self, request: Request) {
+//!     fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+//!         requests.drain(..).for_each(|request| self.start(request));
+//!         0
+//!     }
+//! }
+//!
+//! impl Zeroes {
+//!     fn start(&mut self, request: Request) {
 //!         match request.command {
 //!             Command::Read { .. } => {
 //!                 request.reply.data(Bytes::from(vec![0; request.length as usize]));

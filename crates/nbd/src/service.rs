@@ -136,24 +136,10 @@ pub trait Export: Send + Sync + 'static {
 /// One connection in transmission. It is dropped when the client is gone; answers to its requests
 /// in flight are then discarded.
 pub trait Session: Send + 'static {
-    /// Starts one request. Must not block.
-    fn submit(&mut self, request: Request);
-
-    /// Called after all requests that arrived together were submitted.
-    fn end_of_batch(&mut self) {}
-
-    /// Starts requests that arrived together, and leaves `requests` empty. Override it if handling
-    /// all at once is cheaper.
-    fn serve(&mut self, requests: &mut Vec<Request>) {
-        requests.drain(..).for_each(|request| self.submit(request));
-        self.end_of_batch();
-    }
-
-    /// Work done since the last call, in steps, beyond one step for each block read or written. The
-    /// connection compensates for it in its next turns.
-    fn owed(&mut self) -> u64 {
-        0
-    }
+    /// Starts requests that arrived together, and leaves `requests` empty. Must not block. Returns
+    /// the work done beyond one step for each block read or written, in such steps; the connection
+    /// compensates for it in its next turns.
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64;
 
     /// Called when no more requests will come: whatever waits for one must be answered without. If
     /// the client disconnected without notice (`is_gone`), requests that have not started may be

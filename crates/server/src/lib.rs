@@ -8,7 +8,8 @@
 //! `volume` takes requests, holds the locks and calls the store; `shard` is the state under one
 //! lock, and does no I/O.
 //!
-//! [`serve`] is the server around the volumes: configuration, listeners, access, HTTP.
+//! `layers` is what the requests of a session pass before the volume: access, limits, hints.
+//! [`serve`] is the server around the volumes: configuration, listeners, HTTP.
 //!
 //! Not here: the protocol (`undercroft-nbd`), stores (`undercroft-store`), the program.
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod events;
 mod geometry;
 mod histogram;
 mod job;
+mod layers;
 mod listener;
 mod lock;
 mod overdue;
@@ -40,6 +42,7 @@ pub use counters::{
 };
 pub use events::{is_event, keep_event};
 pub use histogram::{Histogram, quantile};
+pub use layers::volume::VolumeExport;
 pub use listener::Listener;
 pub use savings::{Saved, Savings};
 pub use serve::{advice_over_nbd, status_over_nbd};
@@ -48,5 +51,4 @@ pub use volume::clients::Caller;
 pub use volume::close::Unwritten;
 pub use volume::hint_dispatch::Heard;
 pub use volume::restore::Restored;
-pub use volume::session::VolumeExport;
 pub use volume::state::{SavedContent, StateError};

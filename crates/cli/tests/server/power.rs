@@ -131,7 +131,14 @@ impl Export for Power {
 }
 
 impl Session for Power {
-    fn submit(&mut self, request: Request) {
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+        requests.drain(..).for_each(|request| self.start(request));
+        0
+    }
+}
+
+impl Power {
+    fn start(&mut self, request: Request) {
         let Request { command, offset, length, durable, reply } = request;
         let mut disk = self.disk();
         if disk.is_off {

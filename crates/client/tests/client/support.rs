@@ -196,7 +196,14 @@ impl Export for Volume {
 }
 
 impl Session for Volume {
-    fn submit(&mut self, request: Request) {
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+        requests.drain(..).for_each(|request| self.start(request));
+        0
+    }
+}
+
+impl Volume {
+    fn start(&mut self, request: Request) {
         let range = request.offset..request.offset + request.length;
         let mut disk = self.disk();
         if let (Command::BlockStatus { .. }, Some(wants)) = (&request.command, disk.wants_contents)

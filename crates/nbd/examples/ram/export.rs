@@ -154,7 +154,14 @@ impl Export for Ram {
 }
 
 impl Session for Ram {
-    fn submit(&mut self, request: Request) {
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+        requests.drain(..).for_each(|request| self.start(request));
+        0
+    }
+}
+
+impl Ram {
+    fn start(&mut self, request: Request) {
         let Request { command, offset, length, reply, .. } = request;
         match command {
             Command::Read { .. } => reply.data(vec![self.read(offset, length)]),

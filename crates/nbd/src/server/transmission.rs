@@ -235,8 +235,7 @@ impl Transmission {
             any = true;
         }
         if !self.requests.is_empty() {
-            self.session.serve(&mut self.requests);
-            self.owed += self.session.owed();
+            self.owed += self.session.serve(&mut self.requests);
         }
         Ok(any)
     }

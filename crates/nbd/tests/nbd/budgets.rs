@@ -197,7 +197,14 @@ struct CostlySession {
 }
 
 impl Session for CostlySession {
-    fn submit(&mut self, request: Request) {
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+        requests.drain(..).for_each(|request| self.start(request));
+        std::mem::take(&mut self.owed)
+    }
+}
+
+impl CostlySession {
+    fn start(&mut self, request: Request) {
         match request.command {
             undercroft_nbd::Command::Cache => {
                 self.all.steps.fetch_add(STEPS_EACH, Ordering::SeqCst);
@@ -206,10 +213,6 @@ impl Session for CostlySession {
             }
             _ => request.reply.data(vec![Bytes::from(vec![0; request.length as usize])]),
         }
-    }
-
-    fn owed(&mut self) -> u64 {
-        std::mem::take(&mut self.owed)
     }
 }
 

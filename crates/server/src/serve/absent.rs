@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use undercroft_nbd::{Peer, Refusal};
 
-use super::access::admits;
 use crate::config::VolumeConfig;
+use crate::layers::access::admits;
 
 /// A volume that is not served yet.
 pub(crate) struct Absent {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use undercroft_nbd::{Client, ClientOptions, Command, Failure, Refusal, Request, Session, Uri};
 
-use super::access::REVOKED;
 use super::text_export::{self, TextExport};
+
+use crate::layers::access::REVOKED;
 
 /// Prefix of the export's name; the volume's name follows.
 pub(super) const ADVICE: &str = "@advice/";
@@ -43,7 +44,14 @@ struct AdviceSession {
 }
 
 impl Session for AdviceSession {
-    fn submit(&mut self, request: Request) {
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+        requests.drain(..).for_each(|request| self.start(request));
+        std::mem::take(&mut self.owed)
+    }
+}
+
+impl AdviceSession {
+    fn start(&mut self, request: Request) {
         let Request { command, offset, length, reply, .. } = request;
         match command {
             Command::Flush => reply.done(),
@@ -64,10 +72,6 @@ impl Session for AdviceSession {
             _ => reply.fail(Failure::NotSupported, "this export is only read".to_owned()),
         }
     }
-
-    fn owed(&mut self) -> u64 {
-        std::mem::take(&mut self.owed)
-    }
 }
 
 /// Reads what a server advises over NBD: the JSON of `/advice`.
@@ -79,5 +83,5 @@ pub async fn advice_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<Strin
     let failed = |error: &dyn std::fmt::Display| format!("{uri}: {error}");
     let advice = Uri { export, ..uri.clone() };
     let client = Client::connect(&advice, options).await.map_err(|error| failed(&error))?;
-    text_export::read(&client, ADVICE_BYTES).await.map_err(|error| failed(&error))
+    text_export::read(&client, 0, ADVICE_BYTES).await.map_err(|error| failed(&error))
 }

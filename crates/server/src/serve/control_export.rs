@@ -1,6 +1,6 @@
 //! The *control export* `@coop/NAME`: a second way for hints, about clients that cannot be changed.
-//! It consists of a window only (`window.rs`), and its hints apply to the connections of the same
-//! client. docs/developer/hints.md has the format.
+//! It consists of a window only (`layers/hints/window.rs`), and its hints apply to the connections
+//! of the same client. docs/developer/hints.md has the format.
 //!
 //! The access rules of the volume hold here too. Hints here move the blocks of other connections,
 //! so they are accepted only from peers that may write the volume; others may read the status.
@@ -12,8 +12,8 @@ use undercroft_nbd::{
     Command, Context, Export, ExportInfo, Extent, Failure, Flags, Peer, Refusal, Request, Session,
 };
 
-use super::hint_session::{COOP, Status, WINDOW, WindowLayout};
-use super::window::Window;
+use crate::layers::hints::layout::{COOP, Status, WINDOW, WindowLayout};
+use crate::layers::hints::window::Window;
 use crate::volume::Volume;
 
 /// Prefix of a control export's name; the volume's name follows.
@@ -64,7 +64,14 @@ impl Export for ControlExport {
 struct ControlSession(Window);
 
 impl Session for ControlSession {
-    fn submit(&mut self, request: Request) {
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+        requests.drain(..).for_each(|request| self.start(request));
+        self.0.owed()
+    }
+}
+
+impl ControlSession {
+    fn start(&mut self, request: Request) {
         match request.command {
             Command::Flush => return request.reply.done(),
             Command::BlockStatus { .. } => {
@@ -84,9 +91,5 @@ impl Session for ControlSession {
                 Err(no_room) => reply.fail(Failure::NoMemory, no_room.to_string()),
             }
         }
-    }
-
-    fn owed(&mut self) -> u64 {
-        self.0.owed()
     }
 }

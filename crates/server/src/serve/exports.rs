@@ -1,8 +1,7 @@
-//! The table of exports: the volumes, who may use each of them, and how much. It stands between the
-//! protocol and the volumes: it refuses peers, limits connections, requests and bytes per second,
-//! and counts the requests of each connection.
+//! The table of exports: the volumes, who may use each of them, and how much. It refuses peers and
+//! limits connections, and builds the layers of a session.
 //!
-//! Not here: how a request is executed.
+//! Not here: what a request passes then (`layers`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,22 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, W
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serde::Serialize;
-use undercroft_nbd::{
-    Command, Context, Export, ExportInfo, Exports, Failure, Peer, Refusal, Request, Session,
-};
+use undercroft_nbd::{Context, Export, ExportInfo, Exports, Peer, Refusal, Session};
 
 use super::absent::Absent;
-use super::access::{REVOKED, admits, is_listed};
-use super::rate_limit::{Limiter, RateLimitedSession};
 use super::set::Door;
-use super::{advice_export, control_export, hint_session, metrics, set};
+use super::{advice_export, control_export, metrics, set};
 use crate::advice::page;
 use crate::clock;
 use crate::config::{Changes, VolumeConfig};
 use crate::events;
+use crate::layers::access::{Access, ClientStats, Connection, admits, is_listed};
+use crate::layers::hints::{HintedExport, layout};
+use crate::layers::rate_limit::{Limiter, RateLimit};
 use crate::volume::Volume;
-use crate::volume::session::VolumeExport;
 
 /// The exports of a server by name.
 pub(crate) struct ExportTable {
@@ -76,32 +72,6 @@ struct Connections {
     all: Mutex<Vec<Weak<Connection>>>,
 }
 
-/// One connection, with the counts of its requests.
-pub(crate) struct Connection {
-    peer: Peer,
-    requests: AtomicU64,
-    bytes_read: AtomicU64,
-    bytes_written: AtomicU64,
-    pub(super) delayed: AtomicU64,
-    /// Whether it has lost its right and is about to be closed; its requests are then refused.
-    is_revoked: AtomicBool,
-}
-
-/// The reported counters of a connection.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct ClientStats {
-    /// Certificate or address.
-    pub(crate) client: String,
-    /// Requests of all kinds.
-    pub(crate) requests: u64,
-    /// Bytes requested by READ.
-    pub(crate) bytes_read: u64,
-    /// Bytes sent by WRITE.
-    pub(crate) bytes_written: u64,
-    /// Requests that were delayed by a limit of requests or bytes per second.
-    pub(crate) delayed_requests: u64,
-}
-
 impl ExportTable {
     /// An empty table.
     pub(crate) fn new(epoch: u64) -> Arc<ExportTable> {
@@ -114,7 +84,7 @@ impl ExportTable {
     }
 
     /// Makes the status text for a peer, with the volumes that it may open only.
-    fn status_for(&self, peer: &Peer) -> hint_session::Status {
+    fn status_for(&self, peer: &Peer) -> layout::Status {
         let (exports, peer) = (self.this.clone(), peer.clone());
         Arc::new(move |goes_on| {
             let Some(exports) = exports.upgrade() else { return Bytes::new() };
@@ -162,7 +132,7 @@ impl ExportTable {
             events::last(metrics::EVENTS, Some(&|volume| of.iter().any(|of| of == volume)));
         let mut stats = metrics::json(exports, absent, &self.order(), events);
         let mut text = stats.to_string();
-        if text.len() as u64 > hint_session::WINDOW {
+        if text.len() as u64 > layout::WINDOW {
             metrics::leave_out_buckets(&mut stats);
             text = stats.to_string();
         }
@@ -285,17 +255,21 @@ impl Exports for ExportTable {
             return Err(Refusal::ShuttingDown);
         }
         let (status, epoch) = (self.status_for(peer), self.epoch);
-        let volume = Arc::clone(&entry.volume);
-        let may_write = entry.may_write(peer);
-        let control = is_control.then(|| control_export::ControlExport {
-            volume: Arc::clone(&volume),
-            status: Arc::clone(&status),
-            epoch,
-            may_write,
-        });
-        let window = hint_session::WindowLayout::of_volume(&volume, may_write);
-        let export = VolumeExport(volume);
-        Ok(Arc::new(OpenedExport { export, control, window, entry, status, epoch }))
+        let (volume, may_write) = (Arc::clone(&entry.volume), entry.may_write(peer));
+        let inner: Box<dyn Export> = match is_control {
+            true => Box::new(control_export::ControlExport { volume, status, epoch, may_write }),
+            false => Box::new(HintedExport::new(volume, status, epoch, may_write)),
+        };
+        Ok(Arc::new(OpenedExport { inner, entry }))
+    }
+}
+
+/// The place of an open connection among those that a volume allows.
+struct Place(Arc<Connections>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -346,8 +320,8 @@ impl ExportEntry {
     /// caller closes them. A connection that is just starting is refused, too.
     pub(crate) fn revoke(&self, is_meant: impl Fn(&Peer) -> bool) -> usize {
         let mut present = self.open_connections();
-        present.retain(|client| is_meant(&client.peer));
-        present.iter().for_each(|client| client.is_revoked.store(true, Ordering::SeqCst));
+        present.retain(|client| is_meant(client.peer()));
+        present.iter().for_each(|client| client.revoke());
         present.len()
     }
 
@@ -361,7 +335,8 @@ impl ExportEntry {
         is_listed(&self.rules.writers, peer)
     }
 
-    fn connect(&self, peer: &Peer) -> Result<Arc<Connection>, Refusal> {
+    /// Takes a place for a connection.
+    fn connect(&self, peer: &Peer) -> Result<(Arc<Connection>, Place), Refusal> {
         let limit = self.rules.connections.unwrap_or(usize::MAX);
         let connections = &self.connections;
         let entered = connections.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| {
@@ -374,85 +349,25 @@ impl ExportEntry {
                  raise its 'connections'"
             )));
         }
-        let client = Arc::new(Connection {
-            peer: peer.clone(),
-            requests: AtomicU64::new(0),
-            bytes_read: AtomicU64::new(0),
-            bytes_written: AtomicU64::new(0),
-            delayed: AtomicU64::new(0),
-            is_revoked: AtomicBool::new(false),
-        });
+        let place = Place(Arc::clone(connections));
+        let client = Arc::new(Connection::new(peer));
         let mut clients = connections.all.lock().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|client| client.strong_count() > 0);
         clients.push(Arc::downgrade(&client));
         // Code that closes the entry, or replaces the client roots, looks at the connections
         // afterwards.
         if self.is_closed.load(Ordering::SeqCst) || !peer.is_trusted() {
-            connections.open.fetch_sub(1, Ordering::SeqCst);
             return Err(Refusal::ShuttingDown);
         }
-        Ok(client)
-    }
-}
-
-impl Connection {
-    pub(super) fn peer(&self) -> &Peer {
-        &self.peer
-    }
-
-    pub(super) fn is_revoked(&self) -> bool {
-        self.is_revoked.load(Ordering::Relaxed)
-    }
-
-    fn stats(&self) -> ClientStats {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let name = self.peer.certificate.as_ref().unwrap_or(&self.peer.address);
-        ClientStats {
-            client: name.clone(),
-            requests: get(&self.requests),
-            bytes_read: get(&self.bytes_read),
-            bytes_written: get(&self.bytes_written),
-            delayed_requests: get(&self.delayed),
-        }
-    }
-
-    fn count(&self, batch: BatchCounts) {
-        let BatchCounts { requests, bytes_read, bytes_written } = batch;
-        self.requests.fetch_add(requests, Ordering::Relaxed);
-        self.bytes_read.fetch_add(bytes_read, Ordering::Relaxed);
-        self.bytes_written.fetch_add(bytes_written, Ordering::Relaxed);
-    }
-}
-
-/// Counts of requests that arrived together. They are summed up locally first, because changing
-/// shared counters is slow.
-#[derive(Default)]
-struct BatchCounts {
-    requests: u64,
-    bytes_read: u64,
-    bytes_written: u64,
-}
-
-impl BatchCounts {
-    fn count(&mut self, request: &Request) {
-        self.requests += 1;
-        match request.command {
-            Command::Read { .. } => self.bytes_read += request.length,
-            Command::Write { .. } => self.bytes_written += request.length,
-            _ => {}
-        }
+        Ok((client, place))
     }
 }
 
 /// An export opened by one peer.
 struct OpenedExport {
-    export: VolumeExport,
-    /// The control export, if the peer opened that.
-    control: Option<control_export::ControlExport>,
-    window: hint_session::WindowLayout,
+    /// The volume, or its control export.
+    inner: Box<dyn Export>,
     entry: Arc<ExportEntry>,
-    status: hint_session::Status,
-    epoch: u64,
 }
 
 impl Export for OpenedExport {
@@ -461,104 +376,20 @@ impl Export for OpenedExport {
     }
 
     fn info(&self, peer: &Peer, contexts: &[Context]) -> ExportInfo {
-        if let Some(control) = &self.control {
-            return control.info(peer, contexts);
-        }
-        let mut info = self.export.info(peer, contexts);
+        let mut info = self.inner.info(peer, contexts);
         info.flags.read_only |= !self.entry.may_write(peer);
-        if opted_in(contexts) {
-            info.size = self.window.told_size(contexts);
-        }
         info
     }
 
     fn contexts(&self, query: &str) -> Vec<Context> {
-        if let Some(control) = &self.control {
-            return control.contexts(query);
-        }
-        let mut contexts = self.export.contexts(query);
-        contexts.extend(self.window.contexts(query, &self.entry.volume, self.epoch));
-        contexts
+        self.inner.contexts(query)
     }
 
     fn connect(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        let session = self.begin(peer, contexts)?;
-        let client = self.entry.connect(peer)?;
+        let session = self.inner.connect(peer, contexts)?;
+        let (client, place) = self.entry.connect(peer)?;
         let limiter = Arc::clone(&self.entry.connections.limiter);
-        let session = RateLimitedSession::new(limiter, session, Arc::clone(&client));
-        Ok(Box::new(ConnectionService { session, client, entry: Arc::clone(&self.entry) }))
-    }
-}
-
-/// Whether the connection has opted in to the context.
-fn opted_in(contexts: &[Context]) -> bool {
-    contexts.iter().any(|context| context.key == hint_session::COOP)
-}
-
-impl OpenedExport {
-    fn begin(&self, peer: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        if let Some(control) = &self.control {
-            return control.connect(peer, contexts);
-        }
-        let volume = &self.entry.volume;
-        if !opted_in(contexts) {
-            return self.export.connect(peer, contexts);
-        }
-        let (base, status) = (self.window.base(), Arc::clone(&self.status));
-        Ok(Box::new(hint_session::HintSession::new(volume, contexts, base, status)?))
-    }
-}
-
-/// Refuses a request of a connection that lost its right.
-pub(super) fn refuse(request: Request) {
-    request.reply.fail(Failure::ShuttingDown, REVOKED.to_owned());
-}
-
-/// The session of a connection: counts requests, and refuses them when the connection has lost its
-/// right.
-struct ConnectionService {
-    session: RateLimitedSession,
-    client: Arc<Connection>,
-    entry: Arc<ExportEntry>,
-}
-
-impl Drop for ConnectionService {
-    fn drop(&mut self) {
-        self.entry.connections.open.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-impl Session for ConnectionService {
-    fn submit(&mut self, request: Request) {
-        if self.client.is_revoked() {
-            return refuse(request);
-        }
-        let mut counts = BatchCounts::default();
-        counts.count(&request);
-        self.client.count(counts);
-        self.session.submit(request);
-    }
-
-    fn end_of_batch(&mut self) {
-        self.session.end_of_batch();
-    }
-
-    fn serve(&mut self, requests: &mut Vec<Request>) {
-        if self.client.is_revoked() {
-            return requests.drain(..).for_each(refuse);
-        }
-        // Before the answers, so that a client that has an answer finds it counted.
-        let mut counts = BatchCounts::default();
-        requests.iter().for_each(|request| counts.count(request));
-        self.client.count(counts);
-        self.session.serve(requests);
-    }
-
-    fn owed(&mut self) -> u64 {
-        self.session.owed()
-    }
-
-    fn no_more(&mut self, is_gone: bool) {
-        self.session.no_more(is_gone);
+        let session = RateLimit::new(limiter, session, Arc::clone(&client));
+        Ok(Box::new(Access::new(client, place, session)))
     }
 }

@@ -4,7 +4,6 @@
 //! Not here: what a volume does with a request.
 
 pub(crate) mod absent;
-mod access;
 mod advice_export;
 mod arrivals;
 mod change;
@@ -12,14 +11,12 @@ mod check;
 mod control_export;
 mod error;
 pub(crate) mod exports;
-mod hint_session;
 mod http;
 mod lending;
 mod listeners;
 mod live;
 mod memory_limit;
 mod metrics;
-mod rate_limit;
 mod reload;
 mod run;
 mod set;
@@ -28,7 +25,6 @@ mod surroundings;
 mod text_export;
 mod unwritten;
 mod upstream;
-mod window;
 
 pub use crate::config::{
     Address, CacheShare, Changes, ClientRule, Key, Limits, Reporting, ServerConfig, Settings,
@@ -37,8 +33,8 @@ pub use crate::config::{
 pub use advice_export::advice_over_nbd;
 pub use check::{Checked, check};
 pub use error::ServeError;
-pub use hint_session::status_over_nbd;
 pub use run::Running;
 pub use set::{Asked, SetError, drop_over_nbd, set_over_nbd};
 pub use surroundings::{GiveStore, Surroundings};
+pub use text_export::status_over_nbd;
 pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

@@ -22,8 +22,9 @@ use undercroft_nbd::{
     Client, ClientError, ClientOptions, Command, Failure, Peer, Refusal, Request, Session, Uri,
 };
 
-use super::access::UNTRUSTED;
 use super::text_export::{self, TextExport};
+
+use crate::layers::access::UNTRUSTED;
 
 /// Prefix of the export's name; the volume's name follows.
 pub(super) const SET: &str = "@set/";
@@ -205,7 +206,14 @@ struct SetSession {
 }
 
 impl Session for SetSession {
-    fn submit(&mut self, request: Request) {
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+        requests.drain(..).for_each(|request| self.start(request));
+        0
+    }
+}
+
+impl SetSession {
+    fn start(&mut self, request: Request) {
         let Request { command, offset, length, reply, .. } = request;
         let by = match self.by.door.admit(&self.by.peer) {
             Ok(by) => by,
@@ -287,7 +295,7 @@ async fn ask_over_nbd(
     };
     let client = Client::connect(&uri, options).await.map_err(failed)?;
     client.write(0, vec![Bytes::from(text)], false).await.map_err(failed)?;
-    text_export::read(&client, SET_BYTES).await.map_err(failed)
+    text_export::read(&client, 0, SET_BYTES).await.map_err(failed)
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@
 //! Not here: who may open them, and what their requests do (`set.rs`, `advice_export.rs`).
 
 use bytes::{Bytes, BytesMut};
+use undercroft_hints::{Grant, Query};
 use undercroft_nbd::{
-    Client, ClientError, Context, Export, ExportInfo, Flags, Peer, Refusal, Session,
+    Client, ClientError, ClientOptions, Context, Export, ExportInfo, Flags, Peer, Refusal, Session,
+    Uri,
 };
 
 /// An export of text. The rights of its peer were checked when it was made; since they may change,
@@ -57,14 +59,33 @@ pub(super) fn part(text: &Bytes, offset: u64, length: u64) -> Bytes {
     part.freeze()
 }
 
-/// Reads the text of an export of so many bytes. What is no UTF-8 is replaced.
+/// Reads a text of at most so many bytes, which begins at byte `from` of an export. What is no
+/// UTF-8 is replaced.
 ///
 /// # Errors
 /// The export cannot be read.
-pub(super) async fn read(client: &Client, bytes: u32) -> Result<String, ClientError> {
+pub(super) async fn read(client: &Client, from: u64, bytes: u32) -> Result<String, ClientError> {
     let buffer = vec![0_u8; bytes as usize];
-    let (mut buffers, result) = client.read(0, vec![Box::new(buffer)]).await;
+    let (mut buffers, result) = client.read(from, vec![Box::new(buffer)]).await;
     result?;
     let bytes = buffers.first_mut().map(|buffer| (**buffer).as_mut().to_vec()).unwrap_or_default();
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
+
+/// Reads the status of a volume's server over NBD: the JSON of `/stats`.
+///
+/// # Errors
+/// The server cannot be reached, or does not offer the status.
+pub async fn status_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<String, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{uri}: {error}");
+    let contexts = vec![Query::default().to_string()];
+    let options = ClientOptions { contexts, ..options.clone() };
+    let client = Client::connect(uri, &options).await.map_err(|e| failed(&e))?;
+    let contexts = &client.remote().contexts;
+    let grant = contexts.iter().find_map(|(_, name)| Grant::parse(name));
+    let window = grant.filter(|g| g.window_bytes <= client.remote().info.max_block.into());
+    let Some(Grant { window_base, window_bytes, .. }) = window else {
+        return Err(failed(&"this server does not tell its status over NBD"));
+    };
+    read(&client, window_base, window_bytes as u32).await.map_err(|e| failed(&e))
 }

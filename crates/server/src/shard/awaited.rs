@@ -235,8 +235,8 @@ impl Shard {
         }
     }
 
-    /// What is expected of a block, and the data of a WRITE of the whole block, which decide: nothing
-    /// is expected any more.
+    /// What is expected of a block, and the data of a WRITE of the whole block, which decide:
+    /// nothing is expected any more.
     fn expected(&mut self, block: u64, job: &Job) -> Option<(Expected, Bytes)> {
         let awaited = &mut self.watchers.placement.as_mut()?.awaited;
         let expected = awaited.get(block)?;

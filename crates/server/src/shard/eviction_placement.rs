@@ -139,8 +139,8 @@ impl EvictionPlacement {
         } += 1;
     }
 
-    /// An operation of `job` has taken effect. If it was a write of a block that the level's staging
-    /// area names, the block's content is staged.
+    /// An operation of `job` has taken effect. If it was a write of a block that the level's
+    /// staging area names, the block's content is staged.
     fn stage(
         &mut self,
         block: u64,

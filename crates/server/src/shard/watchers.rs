@@ -4,8 +4,8 @@
 //! Events are told under the shard's lock, at the moment at which they happen. A watcher decides
 //! nothing about operations in progress; it may tell the level what is known of a block.
 //!
-//! The watchers: placement of blocks that clients evict (`eviction_placement.rs`), digests of content
-//! that clients may hand over (`digests.rs`), the log of blocks that entered and left
+//! The watchers: placement of blocks that clients evict (`eviction_placement.rs`), digests of
+//! content that clients may hand over (`digests.rs`), the log of blocks that entered and left
 //! (`content_log.rs`), what the store may still lose (`unflushed.rs`), and what a server below is
 //! told (`below.rs`).
 

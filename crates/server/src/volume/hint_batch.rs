@@ -1,5 +1,5 @@
 //! How an eviction gets from a client's message to the shards: it is noted in a [`HintBatch`], and
-//! all noted evictions are applied together ([`Volume::act_on`]).
+//! all noted evictions are applied together ([`Volume::act`]).
 //!
 //! A message that consists of one EVICT record, as most do, is noted on arrival. It is applied
 //! together with others when the batch of requests ends, before the batch's first request. This
@@ -137,9 +137,18 @@ impl HintBatch {
 }
 
 impl Volume {
+    /// Applies the noted evictions and their effects, and clears the batch.
+    pub(crate) fn act(self: &Arc<Self>, batch: &mut HintBatch) {
+        let mut work = Work::of_client(self, 0);
+        work.act_on(batch);
+        work.finish();
+    }
+}
+
+impl Work<'_> {
     /// Applies the noted evictions, counts them, and clears the batch.
-    pub(crate) fn act_on(self: &Arc<Self>, batch: &mut HintBatch, work: &mut Work<'_>) {
-        self.tell_shards(batch, work);
+    pub(super) fn act_on(&mut self, batch: &mut HintBatch) {
+        self.tell_shards(batch);
         let count = CooperationStats {
             hints: batch.hints,
             hint_messages: batch.messages,
@@ -148,30 +157,28 @@ impl Volume {
             ignored_hints: batch.ignored_hints,
             ..CooperationStats::default()
         };
-        self.count_hints(&count);
+        self.volume.count_hints(&count);
         let gone = std::mem::take(&mut batch.gone);
         *batch = HintBatch { gone, ..HintBatch::default() };
     }
 
     /// Tells each shard the noted blocks that belong to it, and clears them.
-    pub(crate) fn tell_shards(&self, batch: &mut HintBatch, work: &mut Work<'_>) {
+    pub(super) fn tell_shards(&mut self, batch: &mut HintBatch) {
+        let volume = self.volume;
         let HintBatch { client, arrived_us, .. } = *batch;
-        if let Some(recorder) = &self.recorder {
-            recorder.note_evictions(&batch.gone, client);
-        }
-        self.advice.tap.note_evictions(&batch.gone, client, false);
-        let sender = Sender { client, arrived_us, connected: self.connected() };
-        let shard_of = |gone: &ClientEviction| self.geometry.shard_of(gone.block);
+        volume.note_evictions(&batch.gone, client, false);
+        let sender = Sender { client, arrived_us, connected: volume.connected() };
+        let shard_of = |gone: &ClientEviction| volume.geometry.shard_of(gone.block);
         let mut tell = |index, its: &[ClientEviction]| {
             for part in its.chunks(TOGETHER as usize) {
-                let (shard, fx) = work.nth_shard(index);
+                let (shard, fx) = self.nth_shard(index);
                 shard.evicted(part, sender, fx);
                 if part.len() as u64 == TOGETHER {
-                    work.release();
+                    self.release();
                 }
             }
         };
-        if self.shards.len() == 1 {
+        if volume.shards.len() == 1 {
             tell(0, &batch.gone);
         } else {
             // A stable sort: the order within each shard stays.

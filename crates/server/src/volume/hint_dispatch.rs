@@ -80,19 +80,16 @@ impl Volume {
                             blocks.start = part.end;
                             batch.note(age_us, flags, part);
                             if batch.blocks() >= TOGETHER {
-                                self.tell_shards(&mut batch, &mut work);
+                                work.tell_shards(&mut batch);
                             }
                         }
                     }
-                    self.tell_shards(&mut batch, &mut work);
+                    work.tell_shards(&mut batch);
                 }
                 Hint::Demote { block, data, .. } if block < self.blocks() && may_demote => {
                     count.hints += 1;
                     let gone = ClientEviction { block, evicted_us: sender.arrived_us };
-                    self.advice.tap.note_evictions(&[gone], sender.client, true);
-                    if let Some(recorder) = &self.recorder {
-                        recorder.note_evictions(&[gone], sender.client);
-                    }
+                    self.note_evictions(&[gone], sender.client, true);
                     let (shard, fx) = work.shard(block);
                     shard.demoted(block, &data, sender, fx);
                 }
@@ -100,7 +97,7 @@ impl Volume {
                     count.demotions_refused += 1;
                     count.demotions_refused_forbidden += 1;
                     batch.note(0, EvictFlags::default(), block..block + 1);
-                    self.tell_shards(&mut batch, &mut work);
+                    work.tell_shards(&mut batch);
                 }
                 Hint::Promote(runs) => {
                     for run in runs {
@@ -110,7 +107,7 @@ impl Volume {
                         let (offset, length) = (self.geometry.start(run.start), blocks);
                         let length = length << self.geometry.block_bits;
                         if looked < PROMOTED_MAX {
-                            looked += self.prefetch(offset, length, false, &mut work);
+                            looked += work.prefetch(offset, length, false);
                         }
                     }
                 }
@@ -130,7 +127,7 @@ impl Volume {
             }
         }
         count.ignored_hints += known.ignored;
-        self.act_on(&mut batch, &mut work);
+        work.act_on(&mut batch);
         self.count_hints(&count);
         work.finish();
     }

@@ -9,19 +9,16 @@
 //!   between. Until then the block is treated as being written out.
 //!
 //! Volumes whose store cannot lose anything have none of this state.
+//!
+//! Not here: how sessions are told (`layers/losses.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use undercroft_nbd::{Answer, Command, Failure, Reply, Request};
 use undercroft_store::Store;
 
 use crate::shard::unflushed::Unflushed;
 use crate::volume::Volume;
-
-/// The error text for clients.
-const LOST: &str = "the server below was lost with changes that it had answered and not made \
-                    durable: what was written since the last FLUSH that succeeded may be lost";
 
 /// State of a store that can lose answered changes.
 pub(crate) struct Losses {
@@ -37,7 +34,7 @@ pub(crate) struct Losses {
     /// of them.
     spanned: AtomicU64,
     /// The last loss that any session was told of.
-    told: AtomicU64,
+    pub(crate) told: AtomicU64,
     /// How often a session was told.
     pub(crate) times_told: AtomicU64,
 }
@@ -72,54 +69,8 @@ impl Losses {
     }
 
     /// Number of losses that sessions must be told of.
-    fn all(&self) -> u64 {
+    pub(crate) fn all(&self) -> u64 {
         self.now() + self.spanned.load(Ordering::SeqCst)
-    }
-}
-
-/// The last loss that a session was told of.
-pub(crate) struct Informed {
-    losses: Arc<Losses>,
-    until: AtomicU64,
-}
-
-impl Informed {
-    /// For a session that starts now; `None` where sessions are told of no losses.
-    pub(crate) fn new(volume: &Volume) -> Option<Arc<Informed>> {
-        let losses = volume.losses.as_ref().filter(|losses| !losses.confirms)?;
-        let until = AtomicU64::new(losses.told.load(Ordering::SeqCst));
-        Some(Arc::new(Informed { losses: Arc::clone(losses), until }))
-    }
-
-    /// Makes the answer of a request report losses, if that answer would say that something is
-    /// durable.
-    pub(crate) fn attach(self: &Arc<Self>, request: &mut Request) {
-        let is_flush = matches!(request.command, Command::Flush);
-        if !(is_flush || request.command.changes() && request.durable) {
-            return;
-        }
-        // Requests that run at the same time all report the loss.
-        let (this, until) = (Arc::clone(self), self.until.load(Ordering::SeqCst));
-        let reply = std::mem::replace(&mut request.reply, Reply::call(|_| ()));
-        request.reply = Reply::call(move |answer| this.answer(reply, answer, is_flush, until));
-    }
-
-    fn answer(&self, reply: Reply, answer: Answer, is_flush: bool, until: u64) {
-        let all = self.losses.all();
-        let (answer, tells) = match answer {
-            // A failed FLUSH already tells the client as much.
-            Answer::Failed(Failure::Io, text) => (Answer::Failed(Failure::Io, text), is_flush),
-            failed @ Answer::Failed(..) => (failed, false),
-            _ if all > until => (Answer::Failed(Failure::Io, LOST.to_owned()), true),
-            other => (other, false),
-        };
-        // A client that has disconnected was told nothing.
-        if tells && all > until && reply.is_awaited() {
-            self.until.fetch_max(all, Ordering::SeqCst);
-            self.losses.told.fetch_max(all, Ordering::SeqCst);
-            self.losses.times_told.fetch_add(1, Ordering::Relaxed);
-        }
-        reply.answer(answer);
     }
 }
 

@@ -16,7 +16,6 @@ use crate::lock::lock;
 use crate::shard::By;
 use crate::shard::ranges::RangeKind;
 use crate::volume::clients::Caller;
-use crate::volume::hint_batch::HintBatch;
 use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
@@ -49,125 +48,21 @@ impl Asked {
 impl Volume {
     /// Serves requests of one client that arrived together, and leaves `requests` empty. Never
     /// blocks; hits are answered before it returns. May be called on any thread, whether or not it
-    /// belongs to the volume's runtime.
-    pub fn serve(self: &Arc<Self>, requests: &mut Vec<Request>, caller: Caller) {
-        self.serve_after(&mut HintBatch::default(), requests, caller);
-    }
-
-    /// Serves requests after applying the hints that came with them. Returns the cost beyond one
-    /// step for each block read or written, in such steps.
-    pub(crate) fn serve_after(
-        self: &Arc<Self>,
-        hints: &mut HintBatch,
-        requests: &mut Vec<Request>,
-        caller: Caller,
-    ) -> u64 {
+    /// belongs to the volume's runtime. Returns the cost beyond one step for each block read or
+    /// written, in such steps.
+    pub fn serve(self: &Arc<Self>, requests: &mut Vec<Request>, caller: Caller) -> u64 {
         let started = clock::now();
-        let told_blocks = hints.blocks();
         let mut work = Work::of_client(self, requests.len());
-        if !hints.is_empty() {
-            self.act_on(hints, &mut work);
-            // Their effects start before the requests are looked up.
-            if !work.is_quiet() {
-                work.finish();
-                work = Work::of_client(self, requests.len());
-            }
-        }
-        if let Some(recorder) = &self.recorder {
-            recorder.note(requests, self.size(), caller.client, self.micros(started));
-        }
-        let at_us = || self.micros(started);
-        self.advice.tap.note(requests, &self.geometry, caller, at_us);
+        self.note_requests(requests, caller, started);
         self.pending.fetch_add(requests.len() as u64, Ordering::SeqCst);
-        self.prefetch_requests(requests, &mut work);
+        work.prefetch_requests(requests);
         let asker = self.asker(caller, started);
         for request in requests.drain(..) {
-            self.begin(request, started, asker, &mut work);
+            work.begin(request, started, asker);
         }
-        let owed = work.owed + told_blocks;
+        let owed = work.owed;
         work.finish();
         owed
-    }
-
-    /// Prefetches what reads and writes will need of their shards, all at once, so that the waits
-    /// for memory overlap.
-    fn prefetch_requests(&self, requests: &[Request], work: &mut Work<'_>) {
-        let geometry = &*self.geometry;
-        let refers = |request: &&Request| {
-            let refers = matches!(request.command, Command::Read { .. } | Command::Write { .. });
-            refers && request.length > 0
-        };
-        let blocks = |request: &Request| {
-            let last = request.offset.saturating_add(request.length - 1);
-            geometry.block_of(request.offset)..=geometry.block_of(last)
-        };
-        let single = |request: &Request| blocks(request).count() == 1;
-        if requests.len() == 1 && requests.iter().filter(refers).all(single) {
-            return;
-        }
-        for index in 0..self.shards.len() {
-            let (shard, _) = work.nth_shard(index);
-            let all = requests.iter().filter(refers).flat_map(blocks).take(WARM_BLOCKS_MAX);
-            shard.prefetch(all.filter(|&block| geometry.shard_of(block) == index));
-        }
-    }
-
-    fn begin(
-        self: &Arc<Self>,
-        request: Request,
-        started: Instant,
-        asker: Asker,
-        work: &mut Work<'_>,
-    ) {
-        let operation = request.command.kind();
-        if let Err(failed) = self.check(&request) {
-            let asked = Asked { reply: request.reply, operation, started };
-            return work.finished(asked.over(Err(failed)));
-        }
-        if let Err(failed) = self.check_overdue(&request, work) {
-            let asked = Asked { reply: request.reply, operation, started };
-            return work.finished(asked.over(Err(failed)));
-        }
-        if self.shards.is_empty() {
-            return self.serve_directly(request, operation, started);
-        }
-        let Request { command, offset, length, durable, reply } = request;
-        let asked = Asked { reply, operation, started };
-        match command {
-            Command::Flush => {
-                // The bounds of all shards are taken now; no lock may be held meanwhile.
-                work.release();
-                let bounds = self.changes_so_far();
-                let done = Arc::clone(self).flush(bounds.clone());
-                let done = async { done.await.map(|()| Answer::Done) };
-                let volume = Arc::clone(self);
-                self.runtime.spawn(async move {
-                    let left = || volume.untried_below(&bounds);
-                    let (bytes, over) = ((0, None), Asked::over);
-                    volume.answer_unless_stalled(asked, bytes, done, left, over).await;
-                });
-            }
-            Command::BlockStatus { one_extent } => {
-                let status = Arc::clone(self).block_status(offset, length, one_extent);
-                self.finish_later(asked, async { status.await.map(Answer::Extents) });
-            }
-            _ if length == 0 => work.finished(asked.over(Ok(Answer::Done))),
-            Command::Read { .. } => self.read(offset, length, asker, asked, work),
-            Command::Write { data } => {
-                let kind = JobKind::Write(Payload::new(data));
-                let job = Job::new(kind, offset, length, durable, started);
-                self.write(job, asker, asked.reply, work);
-            }
-            Command::Trim => self.trim(offset, length, durable, asked, work),
-            Command::WriteZeroes { keep_allocated, fast } => {
-                let how = Zeroing { keep_allocated, only_if_fast: fast };
-                self.zero(offset, length, how, durable, (asker, asked), work);
-            }
-            Command::Cache => {
-                work.owed += self.prefetch(offset, length, false, work);
-                work.finished(asked.over(Ok(Answer::Done)));
-            }
-        }
     }
 
     /// Executes a request at the store, on a volume without a cache.
@@ -250,18 +145,126 @@ impl Volume {
         self.streams.as_ref().is_some_and(goes_on)
     }
 
+    /// The blocks that lie completely in a range.
+    fn whole_blocks(&self, offset: u64, length: u64) -> Option<std::ops::RangeInclusive<u64>> {
+        let size = self.geometry.block_bytes();
+        let end = offset + length;
+        let first = offset.div_ceil(size);
+        let last = if end == self.geometry.size() { end.div_ceil(size) } else { end / size };
+        (first < last).then(|| first..=last - 1)
+    }
+
+    /// Reads ahead of a sequential reader. Returns the number of blocks examined.
+    pub(crate) fn read_ahead(self: &Arc<Self>, offset: u64, length: u64) -> u64 {
+        let mut work = Work::new(self);
+        let looked = work.prefetch(offset, length, true);
+        work.finish();
+        looked
+    }
+
+    /// Answers a request when its task is done.
+    pub(crate) fn finish_later(
+        self: &Arc<Self>,
+        asked: Asked,
+        task: impl Future<Output = Outcome> + Send + 'static,
+    ) {
+        let volume = Arc::clone(self);
+        self.runtime
+            .spawn(async move { volume.answer_in_time(asked, (0, None), task, Asked::over).await });
+    }
+}
+
+impl Work<'_> {
+    /// Prefetches what reads and writes will need of their shards, all at once, so that the waits
+    /// for memory overlap.
+    fn prefetch_requests(&mut self, requests: &[Request]) {
+        let volume = self.volume;
+        let geometry = &*volume.geometry;
+        let refers = |request: &&Request| {
+            let refers = matches!(request.command, Command::Read { .. } | Command::Write { .. });
+            refers && request.length > 0
+        };
+        let blocks = |request: &Request| {
+            let last = request.offset.saturating_add(request.length - 1);
+            geometry.block_of(request.offset)..=geometry.block_of(last)
+        };
+        let single = |request: &Request| blocks(request).count() == 1;
+        if requests.len() == 1 && requests.iter().filter(refers).all(single) {
+            return;
+        }
+        for index in 0..volume.shards.len() {
+            let (shard, _) = self.nth_shard(index);
+            let all = requests.iter().filter(refers).flat_map(blocks).take(WARM_BLOCKS_MAX);
+            shard.prefetch(all.filter(|&block| geometry.shard_of(block) == index));
+        }
+    }
+
+    fn begin(&mut self, request: Request, started: Instant, asker: Asker) {
+        let volume = self.volume;
+        let operation = request.command.kind();
+        if let Err(failed) = volume.check(&request) {
+            let asked = Asked { reply: request.reply, operation, started };
+            return self.finished(asked.over(Err(failed)));
+        }
+        if let Err(failed) = self.check_overdue(&request) {
+            let asked = Asked { reply: request.reply, operation, started };
+            return self.finished(asked.over(Err(failed)));
+        }
+        if volume.shards.is_empty() {
+            return volume.serve_directly(request, operation, started);
+        }
+        let Request { command, offset, length, durable, reply } = request;
+        let asked = Asked { reply, operation, started };
+        match command {
+            Command::Flush => {
+                // The bounds of all shards are taken now; no lock may be held meanwhile.
+                self.release();
+                let bounds = volume.changes_so_far();
+                let done = Arc::clone(volume).flush(bounds.clone());
+                let done = async { done.await.map(|()| Answer::Done) };
+                let volume = Arc::clone(volume);
+                volume.runtime.clone().spawn(async move {
+                    let left = || volume.untried_below(&bounds);
+                    let (bytes, over) = ((0, None), Asked::over);
+                    volume.answer_unless_stalled(asked, bytes, done, left, over).await;
+                });
+            }
+            Command::BlockStatus { one_extent } => {
+                let status = Arc::clone(volume).block_status(offset, length, one_extent);
+                volume.finish_later(asked, async { status.await.map(Answer::Extents) });
+            }
+            _ if length == 0 => self.finished(asked.over(Ok(Answer::Done))),
+            Command::Read { .. } => self.read(offset, length, asker, asked),
+            Command::Write { data } => {
+                let kind = JobKind::Write(Payload::new(data));
+                let job = Job::new(kind, offset, length, durable, started);
+                self.write(job, asker, asked.reply);
+            }
+            Command::Trim => self.trim(offset, length, durable, asked),
+            Command::WriteZeroes { keep_allocated, fast } => {
+                let how = Zeroing { keep_allocated, only_if_fast: fast };
+                self.zero(offset, length, how, durable, (asker, asked));
+            }
+            Command::Cache => {
+                self.owed += self.prefetch(offset, length, false);
+                self.finished(asked.over(Ok(Answer::Done)));
+            }
+        }
+    }
+
     /// Reads a range. Hits are answered from the frames, without a job.
-    fn read(&self, offset: u64, length: u64, asker: Asker, asked: Asked, work: &mut Work<'_>) {
-        let geometry = &*self.geometry;
+    fn read(&mut self, offset: u64, length: u64, asker: Asker, asked: Asked) {
+        let volume = self.volume;
+        let geometry = &*volume.geometry;
         let blocks = geometry.blocks(offset, length);
         let mut pieces = Pieces::default();
         let mut job: Option<Arc<Job>> = None;
-        let streamed = self.streamed_from(offset, length);
+        let streamed = volume.streamed_from(offset, length);
         for block in blocks {
             let start = geometry.start(block);
             let from = offset.saturating_sub(start) as usize;
             let to = (offset + length - start).min(geometry.block_bytes()) as usize;
-            let (shard, fx) = work.shard(block);
+            let (shard, fx) = self.shard(block);
             let by = By { asker, is_streamed: block >= streamed };
             match shard.read_now(block, (from, to), by, fx) {
                 Ok(piece) => pieces.push(piece),
@@ -276,10 +279,10 @@ impl Volume {
             }
         }
         match job {
-            None => work.finished(asked.over(Ok(Answer::Data(pieces)))),
+            None => self.finished(asked.over(Ok(Answer::Data(pieces)))),
             Some(job) => {
                 if let Some(finished) = job.submitted(pieces, Some(asked.reply)) {
-                    work.finished(finished);
+                    self.finished(finished);
                 }
             }
         }
@@ -287,12 +290,13 @@ impl Volume {
 
     /// Writes a range. Each block counts as a reference, and is an operation in the block's queue.
     /// If a block need not wait, the write takes effect without an active record.
-    fn write(&self, job: Job, asker: Asker, reply: Reply, work: &mut Work<'_>) {
-        let mut blocks = self.geometry.blocks(job.offset, job.length);
-        let streamed = self.streamed_from(job.offset, job.length);
+    fn write(&mut self, job: Job, asker: Asker, reply: Reply) {
+        let volume = self.volume;
+        let mut blocks = volume.geometry.blocks(job.offset, job.length);
+        let streamed = volume.streamed_from(job.offset, job.length);
         let refer = |block, job: &Job, work: &mut Work<'_>| {
-            let (from, to) = job.span(block, &self.geometry);
-            let is_whole = to - from == self.geometry.len(block);
+            let (from, to) = job.span(block, &volume.geometry);
+            let is_whole = to - from == volume.geometry.len(block);
             let (shard, fx) = work.shard(block);
             let by = By { asker, is_streamed: block >= streamed };
             let (hit, slot) = shard.write(block, is_whole, by, fx);
@@ -300,16 +304,16 @@ impl Volume {
         };
         let (mut source, mut waits) = (Source::Hit, None);
         for block in blocks.by_ref() {
-            let (of_block, slot) = refer(block, &job, work);
+            let (of_block, slot) = refer(block, &job, self);
             source = source.max(of_block);
-            if !work.shard_again(block).0.write_now(&job, block, slot) {
+            if !self.shard_again(block).0.write_now(&job, block, slot) {
                 waits = Some(block);
                 break;
             }
         }
         let Some(block) = waits else {
             let asked = Asked { reply, operation: CommandKind::Write, started: job.started };
-            return work.finished(Finished { source, ..asked.over(Ok(Answer::Done)) });
+            return self.finished(Finished { source, ..asked.over(Ok(Answer::Done)) });
         };
         let job = Arc::new(job);
         let enqueue = |block, source, work: &mut Work<'_>| {
@@ -317,55 +321,50 @@ impl Volume {
             let (shard, fx) = work.shard_again(block);
             shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
         };
-        enqueue(block, source, work);
+        enqueue(block, source, self);
         for block in blocks {
-            let (source, _) = refer(block, &job, work);
-            enqueue(block, source, work);
+            let (source, _) = refer(block, &job, self);
+            enqueue(block, source, self);
         }
         if let Some(finished) = job.submitted(Pieces::default(), Some(reply)) {
-            work.finished(finished);
+            self.finished(finished);
         }
     }
 
     /// Drops whole blocks; partial blocks at the ends stay, since TRIM is advice.
-    fn trim(
-        self: &Arc<Self>,
-        offset: u64,
-        length: u64,
-        durable: bool,
-        asked: Asked,
-        work: &mut Work<'_>,
-    ) {
-        let Some(blocks) = self.whole_blocks(offset, length) else {
-            return work.finished(asked.over(Ok(Answer::Done)));
+    fn trim(&mut self, offset: u64, length: u64, durable: bool, asked: Asked) {
+        let volume = self.volume;
+        let Some(blocks) = volume.whole_blocks(offset, length) else {
+            return self.finished(asked.over(Ok(Answer::Done)));
         };
-        work.release();
-        let done = self.take_on_range(blocks, RangeKind::Trim, durable);
-        self.finish_later(asked, async { done.await.map(|()| Answer::Done) });
+        self.release();
+        let done = volume.take_on_range(blocks, RangeKind::Trim, durable);
+        volume.finish_later(asked, async { done.await.map(|()| Answer::Done) });
     }
 
     /// Zeroes whole blocks as a range; partial blocks at the ends are written.
     fn zero(
-        self: &Arc<Self>,
+        &mut self,
         offset: u64,
         length: u64,
         how: Zeroing,
         durable: bool,
-        by: (Asker, Asked),
-        work: &mut Work<'_>,
+        (asker, asked): (Asker, Asked),
     ) {
-        let (asker, asked) = by;
-        if how.only_if_fast && !self.store.facts().zeroes_fast {
+        let volume = self.volume;
+        if how.only_if_fast && !volume.store.facts().zeroes_fast {
             let failed = Failed::new(Failure::NotSupported, "zeroing is no faster than writing");
-            return work.finished(asked.over(Err(failed)));
+            return self.finished(asked.over(Err(failed)));
         }
-        let blocks = self.whole_blocks(offset, length);
+        let blocks = volume.whole_blocks(offset, length);
         let end = offset + length;
         let (head_end, tail_start) = match &blocks {
-            Some(b) => (self.geometry.start(*b.start()), self.geometry.start(b.end() + 1).min(end)),
+            Some(b) => {
+                (volume.geometry.start(*b.start()), volume.geometry.start(b.end() + 1).min(end))
+            }
             // Within one block, or across the border of two.
             None => {
-                let border = self.geometry.start(self.geometry.block_of(end - 1)).max(offset);
+                let border = volume.geometry.start(volume.geometry.block_of(end - 1)).max(offset);
                 (border, border)
             }
         };
@@ -374,14 +373,14 @@ impl Volume {
             if from < to {
                 let (reply, edge) = Reply::detached();
                 let job = Job::new(JobKind::Zero, from, to - from, durable, asked.started);
-                self.pending.fetch_add(1, Ordering::SeqCst);
-                self.write(job, asker, reply, work);
+                volume.pending.fetch_add(1, Ordering::SeqCst);
+                self.write(job, asker, reply);
                 edges.push(edge);
             }
         }
-        work.release();
-        let range = blocks.map(|b| self.take_on_range(b, RangeKind::Zero(how), durable));
-        self.finish_later(asked, async move {
+        self.release();
+        let range = blocks.map(|b| volume.take_on_range(b, RangeKind::Zero(how), durable));
+        volume.finish_later(asked, async move {
             if let Some(range) = range {
                 range.await?;
             }
@@ -394,42 +393,28 @@ impl Volume {
         });
     }
 
-    /// The blocks that lie completely in a range.
-    fn whole_blocks(&self, offset: u64, length: u64) -> Option<std::ops::RangeInclusive<u64>> {
-        let size = self.geometry.block_bytes();
-        let end = offset + length;
-        let first = offset.div_ceil(size);
-        let last = if end == self.geometry.size() { end.div_ceil(size) } else { end / size };
-        (first < last).then(|| first..=last - 1)
-    }
-
     /// Brings the first blocks of a range into the cache, if they are missing and frames are free;
     /// no client waits for them. Returns the number of blocks examined.
-    pub(crate) fn prefetch(
-        &self,
-        offset: u64,
-        length: u64,
-        ahead: bool,
-        work: &mut Work<'_>,
-    ) -> u64 {
-        let length = length.min(self.geometry.size().saturating_sub(offset));
-        if length == 0 || self.shards.is_empty() {
+    pub(crate) fn prefetch(&mut self, offset: u64, length: u64, ahead: bool) -> u64 {
+        let volume = self.volume;
+        let length = length.min(volume.geometry.size().saturating_sub(offset));
+        if length == 0 || volume.shards.is_empty() {
             return 0;
         }
-        let limit = (AHEAD_BYTES_MAX >> self.geometry.block_bits).max(AHEAD_BLOCKS_MIN);
+        let limit = (AHEAD_BYTES_MAX >> volume.geometry.block_bits).max(AHEAD_BLOCKS_MIN);
         // The operator configures the length of read-ahead.
         let most = if ahead { limit } else { PREFETCH_BLOCKS_MAX };
-        let most = most.min(u64::from(self.now().cache_blocks / 2)).max(1) as usize;
-        let blocks = self.geometry.blocks(offset, length);
+        let most = most.min(u64::from(volume.now().cache_blocks / 2)).max(1) as usize;
+        let blocks = volume.geometry.blocks(offset, length);
         let wanted = (blocks.end() - blocks.start() + 1).min(most as u64) as usize;
-        let room = Room::take(&self.ahead, wanted, limit as usize);
+        let room = Room::take(&volume.ahead, wanted, limit as usize);
         let (mut left, mut looked) = (room.blocks(), 0);
         // By shard: fetches that were started and have no frames yet.
-        let mut begun = vec![0; self.shards.len()];
+        let mut begun = vec![0; volume.shards.len()];
         let job = Arc::new(Job::ahead(offset, length, room));
         for block in blocks.take(most) {
-            let begun = &mut begun[self.geometry.shard_of(block)];
-            let (shard, fx) = work.shard(block);
+            let begun = &mut begun[volume.geometry.shard_of(block)];
+            let (shard, fx) = self.shard(block);
             if left == 0 || shard.pool.free_count() <= *begun {
                 break;
             }
@@ -445,24 +430,5 @@ impl Volume {
         }
         job.submitted(Pieces::default(), None);
         looked
-    }
-
-    /// Reads ahead of a sequential reader. Returns the number of blocks examined.
-    pub(crate) fn read_ahead(self: &Arc<Self>, offset: u64, length: u64) -> u64 {
-        let mut work = Work::new(self);
-        let looked = self.prefetch(offset, length, true, &mut work);
-        work.finish();
-        looked
-    }
-
-    /// Answers a request when its task is done.
-    pub(crate) fn finish_later(
-        self: &Arc<Self>,
-        asked: Asked,
-        task: impl Future<Output = Outcome> + Send + 'static,
-    ) {
-        let volume = Arc::clone(self);
-        self.runtime
-            .spawn(async move { volume.answer_in_time(asked, (0, None), task, Asked::over).await });
     }
 }

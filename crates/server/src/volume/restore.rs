@@ -204,7 +204,7 @@ impl Volume {
         for &block in group {
             let (shard, _) = work.shard(block);
             if shard.cache.len() < shard.cache.capacity() && shard.cache.frame(block).is_none() {
-                self.prefetch(self.geometry.start(block), 1, false, &mut work);
+                work.prefetch(self.geometry.start(block), 1, false);
                 begun += 1;
             }
         }

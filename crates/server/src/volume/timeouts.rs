@@ -102,26 +102,25 @@ impl Volume {
             work.finish();
         }
     }
+}
 
+impl Work<'_> {
     /// Refuses a request that needs the store, if too many requests are late already.
     #[inline]
-    pub(crate) fn check_overdue(
-        self: &Arc<Self>,
-        request: &Request,
-        work: &mut Work<'_>,
-    ) -> Result<(), Failed> {
-        if self.overdue.is_full() { self.check_at_hand(request, work) } else { Ok(()) }
+    pub(super) fn check_overdue(&mut self, request: &Request) -> Result<(), Failed> {
+        if self.volume.overdue.is_full() { self.check_at_hand(request) } else { Ok(()) }
     }
 
     #[cold]
-    fn check_at_hand(&self, request: &Request, work: &mut Work<'_>) -> Result<(), Failed> {
+    fn check_at_hand(&mut self, request: &Request) -> Result<(), Failed> {
+        let volume = self.volume;
         let Request { command, offset, length, .. } = request;
         let is_read = matches!(command, Command::Read { .. }) && *length > 0;
-        let mut blocks = self.geometry.blocks(*offset, (*length).max(1));
-        if is_read && !self.shards.is_empty() && blocks.all(|b| work.shard(b).0.is_at_hand(b)) {
+        let mut blocks = volume.geometry.blocks(*offset, (*length).max(1));
+        if is_read && !volume.shards.is_empty() && blocks.all(|b| self.shard(b).0.is_at_hand(b)) {
             return Ok(());
         }
-        let open = self.overdue.open();
+        let open = volume.overdue.open();
         Err(Failed::new(
             Failure::Io,
             &format!("the store has {open} requests not answered in time, and is asked no more"),

@@ -13,7 +13,7 @@ const BLOCKS_PER_LOCK: u32 = 64;
 /// Some work on shards. It holds one lock at a time, keeps it over successive steps on the same
 /// shard, and carries out the effects after releasing it.
 pub(crate) struct Work<'v> {
-    volume: &'v Arc<Volume>,
+    pub(super) volume: &'v Arc<Volume>,
     guard: Option<(usize, MutexGuard<'v, Shard>)>,
     steps: u32,
     /// Whether store requests that are answered at once may end before [`finish`](Self::finish)
@@ -81,13 +81,6 @@ impl<'v> Work<'v> {
     #[inline(always)]
     pub(crate) fn finished(&mut self, one: Finished) {
         self.fx.finished.push(one);
-    }
-
-    /// Whether there are no effects so far, except that a reload may be queued.
-    pub(crate) fn is_quiet(&self) -> bool {
-        let Effects { finished, starts, reload: _, riders, has_left, writes_out } = &self.fx;
-        let is_empty = finished.is_empty() && starts.is_empty() && riders.is_empty();
-        is_empty && !has_left && !writes_out
     }
 
     /// Releases the lock.

@@ -56,10 +56,18 @@ impl Export for Mail {
 }
 
 impl Session for Mail {
-    fn submit(&mut self, request: Request) {
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+        requests.drain(..).for_each(|request| self.start(request));
+        0
+    }
+}
+
+impl Mail {
+    fn start(&mut self, request: Request) {
         if request.offset < BASE {
             assert!(request.offset + request.length <= SIZE, "beyond the volume");
-            return self.ram.submit(request);
+            self.ram.serve(&mut vec![request]);
+            return;
         }
         let Command::Write { data } = request.command else { panic!("a window is for messages") };
         if self.refuses {

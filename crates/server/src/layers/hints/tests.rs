@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use tokio::runtime::Handle;
 use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
@@ -10,6 +11,7 @@ use undercroft_hints::{BlockRun, EvictFlags};
 use undercroft_nbd::Awaited;
 use undercroft_store::MemoryStore;
 
+use super::layout::WindowLayout;
 use super::*;
 use crate::config::VolumeConfig;
 use crate::volume::clients::{Member, Teller};
@@ -69,9 +71,9 @@ fn volume(placement: &str, policy: &str, shards: u32) -> Arc<Volume> {
 }
 
 /// Sends all steps through a session, as one batch.
-async fn together(session: &mut HintSession, steps: &[Step]) {
+async fn together(session: &mut Hints, steps: &[Step]) {
     let base = session.base;
-    let mut answers = Vec::<Awaited>::new();
+    let (mut requests, mut answers) = (Vec::new(), Vec::<Awaited>::new());
     for step in steps {
         let (reply, awaited) = Reply::detached();
         answers.push(awaited);
@@ -84,9 +86,9 @@ async fn together(session: &mut HintSession, steps: &[Step]) {
             }
             Step::Request(command, block) => (command.clone(), block * BLOCK, BLOCK),
         };
-        session.submit(Request { command, offset, length, durable: false, reply });
+        requests.push(Request { command, offset, length, durable: false, reply });
     }
-    session.end_of_batch();
+    session.serve(&mut requests);
     for answer in answers {
         let answer = answer.await;
         assert!(!matches!(answer, Answer::Failed(..)), "{answer:?}");
@@ -140,7 +142,7 @@ async fn a_batch_is_as_each_message_in_its_turn() {
         let query = "x-undercroft:coop;v=1;client=1;want=evict,demote,promote,hold";
         let contexts = place.contexts(query, &ours, 7);
         let status: Status = Arc::new(|_| Bytes::new());
-        let mut session = HintSession::new(&ours, &contexts, place.base(), status).unwrap();
+        let mut session = Hints::connect(&ours, &contexts, place.base(), status).unwrap();
         let member = theirs.join(Some(1.into())).unwrap().unwrap();
         let _teller = Teller::new(Arc::clone(&member));
         for _ in 0..300 {

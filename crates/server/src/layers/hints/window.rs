@@ -1,5 +1,5 @@
 //! The operation of a window: what a client reads and writes there, in a session
-//! (`hint_session.rs`) or through a control export (`control_export.rs`).
+//! (`hints.rs`) or through a control export (`serve/control_export.rs`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use undercroft_cache::content::Digest;
 use undercroft_hints::{self as hint, Abilities, Assembly, Follow, Hint};
 use undercroft_nbd::{Command, Context, Failure, Refusal, Reply, Request};
 
-use super::hint_session::{Status, WINDOW, agreed};
 use crate::clock;
 use crate::counters::CooperationStats;
+use crate::layers::hints::layout::{Status, WINDOW, agreed};
 use crate::volume::Volume;
 use crate::volume::clients::{Member, Teller};
 use crate::volume::feed::{Follower, NoRoom};
@@ -24,13 +24,13 @@ const FILTER_BITS: u32 = 64;
 const FILTER_BITS_MIN: u32 = 1 << 20;
 
 /// An open window: status out, messages in.
-pub(super) struct Window {
-    pub(super) volume: Arc<Volume>,
+pub(crate) struct Window {
+    pub(crate) volume: Arc<Volume>,
     /// The client, if the volume distinguishes clients.
-    pub(super) member: Option<Arc<Member>>,
+    pub(crate) member: Option<Arc<Member>>,
     /// While it exists, the volume assumes that the client tells what it evicts.
     _teller: Option<Teller>,
-    pub(super) granted: Abilities,
+    pub(crate) granted: Abilities,
     status: Status,
     /// The filter whose parts the client is sending.
     assembly: Mutex<Assembly>,
@@ -51,7 +51,7 @@ impl Window {
     ///
     /// # Errors
     /// The client is connected with another key.
-    pub(super) fn new(
+    pub(crate) fn new(
         volume: &Arc<Volume>,
         contexts: &[Context],
         speaks: bool,
@@ -68,17 +68,17 @@ impl Window {
     }
 
     /// The cost since the last call, in blocks examined.
-    pub(super) fn owed(&self) -> u64 {
+    pub(crate) fn owed(&self) -> u64 {
         self.owed.swap(0, Ordering::Relaxed)
     }
 
-    pub(super) fn owes(&self, more: u64) {
+    pub(crate) fn owes(&self, more: u64) {
         self.owed.fetch_add(more, Ordering::Relaxed);
     }
 
     /// A request in the window, from its byte `from` on. A message is returned; the caller executes
     /// it and replies.
-    pub(super) fn request(&self, request: Request, from: u64) -> Option<(Heard, Reply)> {
+    pub(crate) fn request(&self, request: Request, from: u64) -> Option<(Heard, Reply)> {
         let Request { command, length, reply, .. } = request;
         match command {
             Command::Read { .. } => {
@@ -126,7 +126,7 @@ impl Window {
     ///
     /// # Errors
     /// The client cannot follow; the rest of the message was executed.
-    pub(super) fn hear(&self, heard: Heard) -> Result<(), NoRoom> {
+    pub(crate) fn hear(&self, heard: Heard) -> Result<(), NoRoom> {
         self.owes(heard.cost());
         let (mut answer, mut ignored, mut published) = (Ok(()), 0, 0);
         let last_follow = heard.hints.iter().rposition(|hint| matches!(hint, Hint::Follow(_)));
@@ -199,7 +199,7 @@ impl Window {
     }
 
     /// Tells the client what the cache holds now.
-    pub(super) fn news(&self, length: u64, one_chunk: bool, reply: Reply) {
+    pub(crate) fn news(&self, length: u64, one_chunk: bool, reply: Reply) {
         let told = lock(&self.follower).as_mut().map(|follower| follower.tell(length as usize));
         let (mut told, work) = told.unwrap_or_default();
         self.owes(work);
@@ -212,7 +212,7 @@ impl Window {
     }
 
     /// The client reads or writes a range, and will assume that it is cached here.
-    pub(super) fn asks(&self, offset: u64, length: u64) {
+    pub(crate) fn asks(&self, offset: u64, length: u64) {
         if let Some(follower) = lock(&self.follower).as_mut() {
             let bytes = u64::from(self.volume.config().block_bytes);
             follower.asks(offset / bytes..offset.saturating_add(length).div_ceil(bytes));

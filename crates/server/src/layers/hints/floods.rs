@@ -3,14 +3,17 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::runtime::Handle;
 use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
 use undercroft_hints::{Follow, Following};
 use undercroft_store::MemoryStore;
 
+use super::layout::WindowLayout;
 use super::*;
 use crate::config::VolumeConfig;
+use crate::volume::clients::Caller;
 use crate::volume::hint_batch::BLOCKS_MAX;
 
 const BLOCK: u64 = 4096;
@@ -37,28 +40,29 @@ async fn volume(policy: &str, shards: u32) -> Arc<Volume> {
     volume
 }
 
-fn session(volume: &Arc<Volume>, client: u32, want: &str) -> HintSession {
+fn session(volume: &Arc<Volume>, client: u32, want: &str) -> Hints {
     let place = WindowLayout::of_volume(volume, true);
     let query = format!("x-undercroft:coop;v=1;client={client:x};want={want}");
     let contexts = place.contexts(&query, volume, 7);
     let status: Status = Arc::new(|_| Bytes::new());
-    let mut session = HintSession::new(volume, &contexts, place.base(), status).unwrap();
-    session.owed();
+    let session = Hints::connect(volume, &contexts, place.base(), status).unwrap();
+    session.window.owed();
     session
 }
 
 /// Sends a message. Returns the answer, and the work that is charged.
-async fn send(session: &mut HintSession, hints: &[Hint]) -> (Answer, u64) {
+async fn send(session: &mut Hints, hints: &[Hint]) -> (Answer, u64) {
     let mut bytes = bytes::BytesMut::new();
     hints.iter().for_each(|hint| hint.put(&mut bytes));
     let (length, data) = (bytes.len() as u64, vec![bytes.freeze()]);
     let (reply, awaited) = Reply::detached();
     let (command, offset) = (Command::Write { data }, session.base);
     let began = Instant::now();
-    session.serve(&mut vec![Request { command, offset, length, durable: false, reply }]);
+    let request = Request { command, offset, length, durable: false, reply };
+    let work = session.serve(&mut vec![request]);
     let answer = awaited.await;
     assert!(began.elapsed() < LONGEST, "{:?}", began.elapsed());
-    (answer, session.owed())
+    (answer, work)
 }
 
 fn follow() -> Hint {
@@ -168,7 +172,7 @@ async fn parts_of_filters_that_are_never_completed_are_bounded() {
 async fn numbers_of_clients_that_left_come_back() {
     let volume = volume("lru-ca", 2).await;
     let stays = session(&volume, 1_000_000, "evict,hold");
-    let number = |session: &HintSession| session.window.member.as_ref().unwrap().caller().client;
+    let number = |session: &Hints| session.window.member.as_ref().unwrap().caller().client;
     let mut seen = 0_u64;
     for client in 0..500 {
         // Forgetting goes on meanwhile, and holds nobody up.

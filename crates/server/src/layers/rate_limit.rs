@@ -1,5 +1,5 @@
-//! Limits of requests and bytes per second, of a volume and of each of its clients: a session whose
-//! requests wait until they may pass. Who is next is decided in `shares.rs`.
+//! Limits of requests and bytes per second, of a volume and of each of its clients: the layer in
+//! which requests wait until they may pass. Who is next is decided in `shares.rs`.
 //!
 //! The requests of a connection keep their order. The waiting requests of a connection that ends
 //! are dropped, so that nobody waits for them. Limits may change at any time, also for the requests
@@ -17,11 +17,11 @@ use tokio::time::{Instant, timeout};
 use undercroft_nbd::{Command, Peer, Request, Session};
 
 use self::shares::{Next, Rates, Shares};
-use super::exports::{Connection, refuse};
 use crate::config::VolumeConfig;
+use crate::layers::access::{Connection, refuse};
 
 /// The limits of a volume, and what waits because of them.
-pub(super) struct Limiter {
+pub(crate) struct Limiter {
     state: Mutex<State>,
     /// Whether there is a limit.
     limits: AtomicBool,
@@ -50,11 +50,13 @@ struct Line {
     connection: Arc<Connection>,
     /// Number of requests that wait, or are about to be passed on.
     waiting: AtomicUsize,
+    /// Work done for requests that have waited, see [`Session::serve`].
+    owed: AtomicU64,
 }
 
 impl Limiter {
     /// The limiter for these rules.
-    pub(super) fn of(rules: &VolumeConfig, now: std::time::Instant) -> Arc<Limiter> {
+    pub(crate) fn of(rules: &VolumeConfig, now: std::time::Instant) -> Arc<Limiter> {
         let shares = Shares::new(Rates::default(), Rates::default(), now.into());
         let state = Mutex::new(State { shares, is_passing: false });
         let limits = AtomicBool::new(false);
@@ -64,7 +66,7 @@ impl Limiter {
     }
 
     /// Changes the limits to those of these rules, for requests that wait and for all later ones.
-    pub(super) fn set(&self, rules: &VolumeConfig, now: std::time::Instant) {
+    pub(crate) fn set(&self, rules: &VolumeConfig, now: std::time::Instant) {
         let volume = Rates { requests: rules.requests_per_second, bytes: rules.bytes_per_second };
         let of_each = Rates {
             requests: rules.client_requests_per_second,
@@ -110,9 +112,8 @@ impl Line {
         if self.connection.is_revoked() {
             refuse(request);
         } else {
-            let mut session = self.session();
-            session.submit(request);
-            session.end_of_batch();
+            let work = self.session().serve(&mut vec![request]);
+            self.owed.fetch_add(work, Ordering::Relaxed);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
@@ -137,20 +138,20 @@ fn bytes_of(request: &Request) -> u64 {
     }
 }
 
-/// A session with limits.
-pub(super) struct RateLimitedSession {
+/// The layer for limits. It is there without limits, too, since they may be set at any time.
+pub(crate) struct RateLimit {
     limiter: Arc<Limiter>,
     line: Arc<Line>,
     /// Where the task runs that lets requests pass.
     runtime: Handle,
 }
 
-impl RateLimitedSession {
-    pub(super) fn new(
+impl RateLimit {
+    pub(crate) fn new(
         limiter: Arc<Limiter>,
         session: Box<dyn Session>,
         connection: Arc<Connection>,
-    ) -> RateLimitedSession {
+    ) -> RateLimit {
         static LINES: AtomicU64 = AtomicU64::new(0);
         let client = client_of(connection.peer());
         limiter.state().shares.join(&client, Instant::now());
@@ -160,8 +161,9 @@ impl RateLimitedSession {
             session: Mutex::new(session),
             connection,
             waiting: AtomicUsize::new(0),
+            owed: AtomicU64::new(0),
         });
-        RateLimitedSession { limiter, line, runtime: Handle::current() }
+        RateLimit { limiter, line, runtime: Handle::current() }
     }
 
     /// Whether requests pass without a look at the limits: there are none, and nothing waits.
@@ -178,45 +180,18 @@ impl RateLimitedSession {
     }
 }
 
-impl Session for RateLimitedSession {
-    fn serve(&mut self, requests: &mut Vec<Request>) {
+impl Session for RateLimit {
+    fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
         if self.is_free() {
             return self.line.session().serve(requests);
         }
-        requests.drain(..).for_each(|request| self.submit(request));
-        self.end_of_batch();
-    }
-
-    fn submit(&mut self, request: Request) {
-        if self.is_free() {
-            return self.line.session().submit(request);
+        // Held until those that may pass are served, so that none that waits overtakes them.
+        let mut session = self.line.session();
+        let mut passing = Vec::with_capacity(requests.len());
+        for request in requests.drain(..) {
+            passing.extend(self.delay(request));
         }
-        let Self { limiter, line, runtime } = self;
-        let (bytes, now) = (bytes_of(&request), Instant::now());
-        let mut state = limiter.state();
-        // Requests start to wait only here.
-        let is_first = line.waiting.load(Ordering::SeqCst) == 0;
-        if is_first && state.shares.try_pass(&line.client, bytes, now) {
-            drop(state);
-            return line.session().submit(request);
-        }
-        line.connection.delayed.fetch_add(1, Ordering::Relaxed);
-        line.waiting.fetch_add(1, Ordering::SeqCst);
-        let waiting = Waiting { line: Arc::clone(line), request };
-        state.shares.push(&line.client, line.number, (bytes, waiting), now);
-        if std::mem::replace(&mut state.is_passing, true) {
-            limiter.wanted.notify_one();
-        } else {
-            runtime.spawn(Arc::clone(limiter).pass_on());
-        }
-    }
-
-    fn end_of_batch(&mut self) {
-        self.line.session().end_of_batch();
-    }
-
-    fn owed(&mut self) -> u64 {
-        self.line.session().owed()
+        session.serve(&mut passing) + self.line.owed.swap(0, Ordering::Relaxed)
     }
 
     fn no_more(&mut self, is_gone: bool) {
@@ -227,7 +202,31 @@ impl Session for RateLimitedSession {
     }
 }
 
-impl Drop for RateLimitedSession {
+impl RateLimit {
+    /// Returns a request that may pass; others wait.
+    fn delay(&self, request: Request) -> Option<Request> {
+        let Self { limiter, line, runtime } = self;
+        let (bytes, now) = (bytes_of(&request), Instant::now());
+        let mut state = limiter.state();
+        // Requests start to wait only here.
+        let is_first = line.waiting.load(Ordering::SeqCst) == 0;
+        if is_first && state.shares.try_pass(&line.client, bytes, now) {
+            return Some(request);
+        }
+        line.connection.count_delayed();
+        line.waiting.fetch_add(1, Ordering::SeqCst);
+        let waiting = Waiting { line: Arc::clone(line), request };
+        state.shares.push(&line.client, line.number, (bytes, waiting), now);
+        if std::mem::replace(&mut state.is_passing, true) {
+            limiter.wanted.notify_one();
+        } else {
+            runtime.spawn(Arc::clone(limiter).pass_on());
+        }
+        None
+    }
+}
+
+impl Drop for RateLimit {
     fn drop(&mut self) {
         self.drop_waiting();
         self.limiter.state().shares.leave(&self.line.client);
