@@ -20,7 +20,7 @@ use undercroft_cache::policy::Awareness;
 use crate::advice::key::key;
 use crate::advice::page::passed_over;
 use crate::advice::tap::{NOTES, NOTES_BYTES, Taken};
-use crate::advice::{Inner, Known, Stage};
+use crate::advice::{Inner, Known, Stage, VolumeAdvice};
 use crate::config::VolumeConfig;
 use crate::counters::Stats;
 use crate::serve::exports::ExportTable;
@@ -81,17 +81,19 @@ pub(crate) async fn feed(exports: Weak<ExportTable>) {
     while let Some(exports) = exports.upgrade() {
         if thread.is_finished() {
             tracing::error!("there is no more advice until a restart: the adviser has failed");
-            exports.all().iter().for_each(|entry| entry.volume().end_advice());
+            for entry in exports.all() {
+                entry.volume().advice.end(entry.volume());
+            }
             return;
         }
         for For(volume, (done, did)) in from_thread.try_iter() {
             if let Some(volume) = volume.upgrade() {
-                volume.take_advice(done, did);
+                volume.advice.take(&volume, done, did);
             }
         }
         for entry in exports.all() {
             let volume = entry.volume();
-            if let Some(work) = volume.advice_work() {
+            if let Some(work) = volume.advice.work(volume) {
                 // Without the thread nobody waits for an answer either.
                 let _ = to_thread.send(For(Arc::downgrade(volume), work));
             }
@@ -206,11 +208,11 @@ impl AdviceBytes {
     }
 }
 
-impl Volume {
+impl VolumeAdvice {
     /// What is to be done for this volume's adviser now.
-    fn advice_work(&self) -> Option<Work> {
-        let config = self.now();
-        let mut inner = self.advice.lock();
+    fn work(&self, volume: &Volume) -> Option<Work> {
+        let config = volume.now();
+        let mut inner = self.lock();
         let Inner { stage, spare, moments } = &mut *inner;
         let now = key(&config);
         match stage {
@@ -218,7 +220,7 @@ impl Volume {
             Stage::Off(of, _) if *of == now => return None,
             Stage::Here(of, ..) if *of == now => {}
             Stage::Here(of, ..) if of.rest == now.rest && refusal(&config).is_none() => {
-                let (today, options) = to_advise(&config, self.advice.tap.seed());
+                let (today, options) = to_advise(&config, self.tap.seed());
                 let Stage::Here(_, adviser, _) = std::mem::replace(stage, Stage::Away(now, None))
                 else {
                     return None;
@@ -226,32 +228,32 @@ impl Volume {
                 return Some(Work::Resize(adviser, today, options));
             }
             _ => {
-                self.advice.tap.close();
+                self.tap.close();
                 if let Some(why) = refusal(&config) {
                     *stage = Stage::Off(now, why.to_owned());
                     return None;
                 }
-                if !self.advice.tap.was_used() {
+                if !self.tap.was_used() {
                     // Its tables would take memory and time, for nobody.
                     *stage = Stage::New;
                     return None;
                 }
                 *stage = Stage::Away(now, None);
-                let (today, options) = to_advise(&config, self.advice.tap.seed());
+                let (today, options) = to_advise(&config, self.tap.seed());
                 return Some(Work::Begin(today, options));
             }
         }
         let memory = std::mem::take(spare);
-        let taken = self.advice.tap.take(memory);
+        let taken = self.tap.take(memory);
         if taken.events.is_empty() && taken.reads == 0 {
             *spare = taken.events;
             return None;
         }
         // Miniatures that leave out what the cache does would be corrected by something else.
         let is_alike = passed_over(&config).next().is_none();
-        let stats = self.stats();
+        let stats = volume.stats();
         let miss_ratio = moments.miss_ratio(&stats).filter(|_| is_alike);
-        let round = Round { miss_ratio, adapting: self.adapting(&stats) };
+        let round = Round { miss_ratio, adapting: adapting(volume, &stats) };
         match std::mem::replace(stage, Stage::New) {
             Stage::Here(of, adviser, known) => {
                 *stage = Stage::Away(of, Some(known));
@@ -261,27 +263,16 @@ impl Volume {
         }
     }
 
-    /// What the volume's placement does, and by what means; `None` without knowledge of clients.
-    fn adapting(&self, stats: &Stats) -> Option<Adapting> {
-        let counts = stats.cooperation.as_ref()?;
-        let parts = self.shards.len().max(1) as f64;
-        Some(Adapting {
-            by_eviction: counts.shards_by_eviction as f64 / parts,
-            contents: counts.contents_percent_sum as f64 / 100.0 / parts,
-            busy: self.store_use.get().map_or(1.0, StoreUse::share),
-        })
-    }
-
     /// Gives no more advice, since nobody is there who would work it out.
-    fn end_advice(&self) {
-        self.advice.tap.close();
+    fn end(&self, volume: &Volume) {
+        self.tap.close();
         let why = "it has failed; the server's log says why".to_owned();
-        self.advice.lock().stage = Stage::Off(key(&self.now()), why);
+        self.lock().stage = Stage::Off(key(&volume.now()), why);
     }
 
     /// Takes back what the thread worked with.
-    fn take_advice(&self, done: Done, did: Did) {
-        let mut inner = self.advice.lock();
+    fn take(&self, volume: &Volume, done: Done, did: Did) {
+        let mut inner = self.lock();
         let Inner { stage, spare, moments } = &mut *inner;
         let Stage::Away(of, before) = std::mem::replace(stage, Stage::New) else { return };
         let (adviser, figures) = match done {
@@ -297,18 +288,29 @@ impl Volume {
             Did::Begin => {
                 *moments = Default::default();
                 *spare = Vec::with_capacity(NOTES);
-                self.advice.tap.open(adviser.sample(), Vec::with_capacity(NOTES));
+                self.tap.open(adviser.sample(), Vec::with_capacity(NOTES));
             }
         }
         let known = match before {
             Some(known) if known.figures.epochs == figures.epochs => Known { figures, ..known },
             _ => {
-                let (stats, block_bytes) = (self.stats(), self.config().block_bytes);
+                let (stats, block_bytes) = (volume.stats(), volume.config().block_bytes);
                 let (measured, read_hit_ratio) =
-                    moments.measure(&stats, self.latencies(), block_bytes, &figures);
+                    moments.measure(&stats, volume.latencies(), block_bytes, &figures);
                 Known { figures, measured, read_hit_ratio }
             }
         };
         *stage = Stage::Here(of, adviser, known);
     }
+}
+
+/// What the volume's placement does, and by what means; `None` without knowledge of clients.
+fn adapting(volume: &Volume, stats: &Stats) -> Option<Adapting> {
+    let counts = stats.cooperation.as_ref()?;
+    let parts = volume.shards.len().max(1) as f64;
+    Some(Adapting {
+        by_eviction: counts.shards_by_eviction as f64 / parts,
+        contents: counts.contents_percent_sum as f64 / 100.0 / parts,
+        busy: volume.store_use.get().map_or(1.0, StoreUse::share),
+    })
 }

@@ -200,7 +200,7 @@ pub(super) fn trouble(entry: &ExportEntry) -> Option<Trouble> {
     if served.is_closing() {
         return Some(Trouble { volume, why: "shutting down".to_owned(), waits: false });
     }
-    let condition = served.look_at_store();
+    let condition = served.store_health.look();
     let waits = !condition.state.is_trouble();
     condition.sentence.map(|why| Trouble { volume, why, waits })
 }

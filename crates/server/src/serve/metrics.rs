@@ -46,7 +46,7 @@ pub(crate) fn json(
         let config = entry.volume().now();
         let mut one = described(&config, &stats);
         one.insert("size_bytes".into(), json!(entry.volume().size()));
-        let condition = entry.volume().look_at_store();
+        let condition = entry.volume().store_health.look();
         one.insert("store_state".into(), json!(condition.state));
         one.insert("store_trouble".into(), json!(condition.sentence));
         let saved = entry.volume().savings(&stats);

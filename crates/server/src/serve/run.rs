@@ -379,6 +379,6 @@ async fn look_at_names(exports: Weak<ExportTable>) {
         let volumes: Vec<_> =
             exports.all().iter().map(|entry| Arc::clone(entry.volume())).collect();
         drop(exports);
-        join_all(volumes.iter().map(|volume| volume.look_at_name())).await;
+        join_all(volumes.iter().map(|volume| volume.store_health.look_at_name())).await;
     }
 }

@@ -37,7 +37,7 @@ impl Volume {
         let to = (offset + length).next_multiple_of(unit).min(self.geometry.size());
         let store = Arc::clone(&self.store);
         let asked = async move { store.extents(from, to - from).await };
-        let extents = self.ask_store(StoreRequest::Status, asked).await?;
+        let extents = self.store_health.ask(StoreRequest::Status, asked).await?;
         let mut status = overlay(&extents, &dirty, from, to);
         clip(&mut status, offset - from, length);
         if status.is_empty() {

@@ -107,7 +107,7 @@ impl Volume {
     /// What cannot change, or does not fit the volume or the memory; nothing has changed then.
     pub async fn change(self: &Arc<Self>, next: &VolumeConfig) -> Result<(), String> {
         let _one_at_a_time = self.changing.lock().await;
-        self.make(next, true).await
+        Change::of(self, next)?.carry_out(true).await
     }
 
     /// Changes the size of the cache, to lend room to other volumes, to borrow some, or to take or
@@ -119,7 +119,7 @@ impl Volume {
     pub async fn resize(self: &Arc<Self>, blocks: u32) -> Result<(), String> {
         let _one_at_a_time = self.changing.lock().await;
         let next = self.now().of_blocks(blocks);
-        self.make(&next, false).await
+        Change::of(self, &next)?.carry_out(false).await
     }
 
     /// Blocks of the volume's share now, of which it may have lent some: what the configuration
@@ -143,143 +143,8 @@ impl Volume {
     ///
     /// # Errors
     /// What cannot change, or does not fit the volume.
-    pub(crate) fn can_change(&self, next: &VolumeConfig) -> Result<(), String> {
-        self.checked(next).map(drop)
-    }
-
-    /// The configuration with the cache of `next`, and whether policy or placement are replaced.
-    fn checked(&self, next: &VolumeConfig) -> Result<(VolumeConfig, bool), String> {
-        let before = self.now();
-        let mut after = VolumeConfig::clone(&before);
-        after.take_cache(next);
-        if let Some((option, why)) = before.fixes(&after) {
-            return Err(format!("{option}: needs a restart, since {why}"));
-        }
-        let alignment = self.alignment();
-        after.check(self.size(), alignment).map_err(|error| error.to_string())?;
-        let is_replaced = before.placement != after.placement
-            || before.policy.to_string() != after.policy.to_string();
-        if is_replaced {
-            after.try_level().map_err(|error| error.to_string())?;
-        }
-        Ok((after, is_replaced))
-    }
-
-    /// Changes the cache; the caller holds `changing`. `is_share`: the new size is the volume's
-    /// share.
-    async fn make(self: &Arc<Self>, next: &VolumeConfig, is_share: bool) -> Result<(), String> {
-        let (after, is_replaced) = self.checked(next)?;
-        if self.shards.is_empty() {
-            return Ok(());
-        }
-        self.take_memory(&after, is_replaced)?;
-        if is_share {
-            self.set_share(after.cache_blocks);
-        }
-        for index in 0..self.shards.len() {
-            self.resize_shard(index, after.shard_capacity(index as u32)).await;
-        }
-        if is_replaced {
-            self.replace_all(&after).await?;
-        }
-        self.put_in_force(|now| now.take_cache(&after));
-        self.runtime.spawn(give_back(Arc::downgrade(self)));
-        Ok(())
-    }
-
-    /// Gives each shard the frames that it will need, if it has fewer.
-    fn take_memory(&self, after: &VolumeConfig, is_replaced: bool) -> Result<(), String> {
-        let wanted = |index: usize| {
-            let kept = if is_replaced { 0 } else { self.lock(index).staged_frames };
-            after.shard_frames(index as u32, kept)
-        };
-        let count = self.shards.len();
-        let before: Vec<_> = (0..count).map(|index| self.lock(index).pool.count()).collect();
-        let missing: Vec<_> = (0..count)
-            .map(|index| {
-                let most = wanted(index).max(before[index]);
-                self.lock(index).pool.resize(most)
-            })
-            .collect();
-        let frames: u64 = missing.iter().map(|&frames| u64::from(frames)).sum();
-        if frames == 0 {
-            return Ok(());
-        }
-        let bytes = frames * u64::from(after.block_bytes);
-        let give = || {
-            let memory = Memory::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
-            for (index, &frames) in missing.iter().enumerate().filter(|(_, frames)| **frames > 0) {
-                self.lock(index).pool.add(&memory, frames)?;
-            }
-            Ok::<_, undercroft_frames::MemoryError>(memory)
-        };
-        match give() {
-            Ok(memory) => {
-                prepare(&self.config.name, &memory);
-                Ok(())
-            }
-            Err(error) => {
-                for (index, &frames) in before.iter().enumerate() {
-                    self.lock(index).pool.resize(frames);
-                }
-                Err(error.to_string())
-            }
-        }
-    }
-
-    async fn resize_shard(self: &Arc<Self>, index: usize, capacity: u32) {
-        while !self.is_closing() && !self.resize_step(index, capacity) {
-            let is_calm = || self.lock(index).leaving() <= WRITE_OUTS_MAX;
-            self.until(|| self.is_closing() || is_calm()).await;
-            tokio::task::yield_now().await;
-        }
-    }
-
-    /// Brings a shard closer to a capacity. Returns whether it has it now.
-    fn resize_step(self: &Arc<Self>, index: usize, capacity: u32) -> bool {
-        let most = if self.geometry.write_back { STEP_DIRTY } else { STEP };
-        let mut work = Work::waking_flusher(self);
-        let (shard, fx) = work.nth_shard(index);
-        let is_done = shard.resize(capacity, most, fx);
-        work.finish();
-        is_done
-    }
-
-    /// Replaces policy and placement in all shards.
-    async fn replace_all(self: &Arc<Self>, after: &VolumeConfig) -> Result<(), String> {
-        let cooperates = after.cooperates();
-        let takes_contents = cooperates && !self.is_read_only();
-        let hasher = takes_contents.then(|| Hasher::new(after.block_bytes));
-        if cooperates {
-            // Before the shards use them.
-            self.clients.get_or_init(Arc::default);
-            if after.placement.is_auto() {
-                self.store_use.get_or_init(StoreUse::new);
-            }
-            self.begin_reloads();
-        }
-        for index in 0..self.shards.len() {
-            while !self.is_closing() && !self.replace_one(index, after, hasher.clone())? {
-                sleep(PAUSE_FIRST).await;
-            }
-        }
-        Ok(())
-    }
-
-    /// Replaces policy and placement in a shard. Returns false if it must finish a reload before.
-    fn replace_one(
-        self: &Arc<Self>,
-        index: usize,
-        after: &VolumeConfig,
-        hasher: Option<Hasher>,
-    ) -> Result<bool, String> {
-        let mut work = Work::waking_flusher(self);
-        let (shard, fx) = work.nth_shard(index);
-        let waits = !after.cooperates() && shard.is_reloading_something();
-        let seed = after.seed.wrapping_add(index as u64);
-        let result = if waits { Ok(()) } else { shard.replace(after, seed, hasher, fx) };
-        work.finish();
-        result.map(|()| !waits).map_err(|error| error.to_string())
+    pub(crate) fn can_change(self: &Arc<Self>, next: &VolumeConfig) -> Result<(), String> {
+        Change::of(self, next).map(drop)
     }
 
     /// Starts the task for reloads, unless it runs or none is needed.
@@ -310,6 +175,153 @@ impl Volume {
             tokio::task::yield_now().await;
         }
         self.lock(index).pool.give_back()
+    }
+}
+
+/// A change of a volume's cache that fits the volume.
+struct Change<'v> {
+    volume: &'v Arc<Volume>,
+    after: VolumeConfig,
+    /// Whether policy or placement are replaced.
+    is_replaced: bool,
+}
+
+impl<'v> Change<'v> {
+    /// The change to the cache of `next`.
+    ///
+    /// # Errors
+    /// What cannot change, or does not fit the volume.
+    fn of(volume: &'v Arc<Volume>, next: &VolumeConfig) -> Result<Self, String> {
+        let before = volume.now();
+        let mut after = VolumeConfig::clone(&before);
+        after.take_cache(next);
+        if let Some((option, why)) = before.fixes(&after) {
+            return Err(format!("{option}: needs a restart, since {why}"));
+        }
+        let alignment = volume.alignment();
+        after.check(volume.size(), alignment).map_err(|error| error.to_string())?;
+        let is_replaced = before.placement != after.placement
+            || before.policy.to_string() != after.policy.to_string();
+        if is_replaced {
+            after.try_level().map_err(|error| error.to_string())?;
+        }
+        Ok(Self { volume, after, is_replaced })
+    }
+
+    /// Changes the cache; the caller holds `changing`. `is_share`: the new size is the volume's
+    /// share.
+    async fn carry_out(self, is_share: bool) -> Result<(), String> {
+        let Self { volume, after, is_replaced } = &self;
+        if volume.shards.is_empty() {
+            return Ok(());
+        }
+        self.take_memory()?;
+        if is_share {
+            volume.set_share(after.cache_blocks);
+        }
+        for index in 0..volume.shards.len() {
+            self.resize_shard(index, after.shard_capacity(index as u32)).await;
+        }
+        if *is_replaced {
+            self.replace_all().await?;
+        }
+        volume.put_in_force(|now| now.take_cache(after));
+        volume.runtime.spawn(give_back(Arc::downgrade(volume)));
+        Ok(())
+    }
+
+    /// Gives each shard the frames that it will need, if it has fewer.
+    fn take_memory(&self) -> Result<(), String> {
+        let Self { volume, after, is_replaced } = self;
+        let wanted = |index: usize| {
+            let kept = if *is_replaced { 0 } else { volume.lock(index).staged_frames };
+            after.shard_frames(index as u32, kept)
+        };
+        let count = volume.shards.len();
+        let before: Vec<_> = (0..count).map(|index| volume.lock(index).pool.count()).collect();
+        let missing: Vec<_> = (0..count)
+            .map(|index| {
+                let most = wanted(index).max(before[index]);
+                volume.lock(index).pool.resize(most)
+            })
+            .collect();
+        let frames: u64 = missing.iter().map(|&frames| u64::from(frames)).sum();
+        if frames == 0 {
+            return Ok(());
+        }
+        let bytes = frames * u64::from(after.block_bytes);
+        let give = || {
+            let memory = Memory::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+            for (index, &frames) in missing.iter().enumerate().filter(|(_, frames)| **frames > 0) {
+                volume.lock(index).pool.add(&memory, frames)?;
+            }
+            Ok::<_, undercroft_frames::MemoryError>(memory)
+        };
+        match give() {
+            Ok(memory) => {
+                prepare(&volume.config.name, &memory);
+                Ok(())
+            }
+            Err(error) => {
+                for (index, &frames) in before.iter().enumerate() {
+                    volume.lock(index).pool.resize(frames);
+                }
+                Err(error.to_string())
+            }
+        }
+    }
+
+    async fn resize_shard(&self, index: usize, capacity: u32) {
+        let volume = self.volume;
+        while !volume.is_closing() && !self.resize_step(index, capacity) {
+            let is_calm = || volume.lock(index).leaving() <= WRITE_OUTS_MAX;
+            volume.until(|| volume.is_closing() || is_calm()).await;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Brings a shard closer to a capacity. Returns whether it has it now.
+    fn resize_step(&self, index: usize, capacity: u32) -> bool {
+        let most = if self.volume.geometry.write_back { STEP_DIRTY } else { STEP };
+        let mut work = Work::waking_flusher(self.volume);
+        let (shard, fx) = work.nth_shard(index);
+        let is_done = shard.resize(capacity, most, fx);
+        work.finish();
+        is_done
+    }
+
+    /// Replaces policy and placement in all shards.
+    async fn replace_all(&self) -> Result<(), String> {
+        let Self { volume, after, .. } = self;
+        let cooperates = after.cooperates();
+        let takes_contents = cooperates && !volume.is_read_only();
+        let hasher = takes_contents.then(|| Hasher::new(after.block_bytes));
+        if cooperates {
+            // Before the shards use them.
+            volume.clients.get_or_init(Arc::default);
+            if after.placement.is_auto() {
+                volume.store_use.get_or_init(StoreUse::new);
+            }
+            volume.begin_reloads();
+        }
+        for index in 0..volume.shards.len() {
+            while !volume.is_closing() && !self.replace_one(index, hasher.clone())? {
+                sleep(PAUSE_FIRST).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces policy and placement in a shard. Returns false if it must finish a reload before.
+    fn replace_one(&self, index: usize, hasher: Option<Hasher>) -> Result<bool, String> {
+        let after = &self.after;
+        let mut work = Work::waking_flusher(self.volume);
+        let (shard, fx) = work.nth_shard(index);
+        let waits = !after.cooperates() && shard.is_reloading_something();
+        let seed = after.seed.wrapping_add(index as u64);
+        let result = if waits { Ok(()) } else { shard.replace(after, seed, hasher, fx) };
+        work.finish();
+        result.map(|()| !waits).map_err(|error| error.to_string())
     }
 }
 

@@ -104,7 +104,7 @@ impl Volume {
         let memory = Memory::Heap(vec![0; length as usize].into());
         let (buffers, home) = Home::lend([(memory, length as usize)].into_iter());
         let store = Arc::clone(&self.store);
-        let bytes = self.ask_store(StoreRequest::Read, async move {
+        let bytes = self.store_health.ask(StoreRequest::Read, async move {
             let (buffers, result) = store.read(offset, buffers).await;
             drop(buffers);
             result?;

@@ -108,20 +108,26 @@ impl Volume {
         (counted != AwareStats::default()).then_some(counted)
     }
 
+    fn is_resident(&self, block: u64) -> bool {
+        self.lock(self.geometry.shard_of(block)).cache.frame(block).is_some()
+    }
+}
+
+impl Feed {
     /// Updates the shards after a follower came or left. Shards record changes as long as there are
     /// followers. The level is also told the largest capacity of the followers' caches.
-    fn followers_changed(&self, feed: &mut Feed) {
-        let most = feed.followers.iter().max().copied();
+    fn followers_changed(&mut self, volume: &Volume) {
+        let most = self.followers.iter().max().copied();
         let part = |blocks: u64| {
-            let part = blocks.div_ceil(self.shards.len().max(1) as u64);
+            let part = blocks.div_ceil(volume.shards.len().max(1) as u64);
             u32::try_from(part).unwrap_or(u32::MAX).max(1)
         };
-        for index in 0..self.shards.len() {
-            let mut shard = self.lock(index);
+        for index in 0..volume.shards.len() {
+            let mut shard = volume.lock(index);
             if most.is_none() {
                 shard.watchers.content_log = None;
             } else if shard.watchers.content_log.is_none() {
-                let most = (CHANGES_MAX / self.shards.len()).max(CHANGES_OF_SHARD);
+                let most = (CHANGES_MAX / volume.shards.len()).max(CHANGES_OF_SHARD);
                 shard.watchers.content_log = Some(ContentLog { most, ..ContentLog::default() });
             }
             shard.cache.followed_by(most.map(part));
@@ -129,42 +135,36 @@ impl Volume {
     }
 
     /// Gathers the recorded changes of all shards.
-    fn gather(&self, feed: &mut Feed) {
+    fn gather(&mut self, volume: &Volume) {
         let mut is_lost = false;
-        for index in 0..self.shards.len() {
-            let mut shard = self.lock(index);
+        for index in 0..volume.shards.len() {
+            let mut shard = volume.lock(index);
             let Some(changes) = &mut shard.watchers.content_log else { continue };
             is_lost |= std::mem::take(&mut changes.is_lost);
             // The shard continues with the buffer of the last time.
-            let mut log = std::mem::take(&mut feed.spare);
+            let mut log = std::mem::take(&mut self.spare);
             std::mem::swap(&mut changes.log, &mut log);
             drop(shard);
-            feed.take(&log);
+            self.take(&log);
             log.clear();
-            feed.spare = log;
+            self.spare = log;
         }
         if is_lost {
-            self.begin_anew(feed);
+            self.begin_anew(volume);
         }
     }
 
     /// Changes were lost: all followers begin anew from what is resident now.
-    fn begin_anew(&self, feed: &mut Feed) {
-        feed.stats.restarts += 1;
-        feed.generation += 1;
-        feed.first += feed.events.len() as u64;
-        feed.events.clear();
-        if let Some(before) = feed.summary.take() {
-            self.begin_summary(feed, before.follow(), before.users());
+    fn begin_anew(&mut self, volume: &Volume) {
+        self.stats.restarts += 1;
+        self.generation += 1;
+        self.first += self.events.len() as u64;
+        self.events.clear();
+        if let Some(before) = self.summary.take() {
+            self.begin_summary(volume, before.follow(), before.users());
         }
     }
 
-    fn is_resident(&self, block: u64) -> bool {
-        self.lock(self.geometry.shard_of(block)).cache.frame(block).is_some()
-    }
-}
-
-impl Feed {
     fn take(&mut self, log: &[Change]) {
         if let Some(summary) = &mut self.summary {
             self.work += summary.take(log);
@@ -196,14 +196,14 @@ impl Follower {
             return Err(NoRoom);
         }
         feed.followers.push(follow.capacity_blocks);
-        volume.followers_changed(&mut feed);
-        volume.gather(&mut feed);
+        feed.followers_changed(volume);
+        feed.gather(volume);
         if follow.what == Following::Digest {
             match &mut feed.summary {
                 // All share one summary. The first follower chose its shape, and each publication
                 // gives it.
                 Some(summary) => summary.join(),
-                None => volume.begin_summary(&mut feed, follow, 1),
+                None => feed.begin_summary(volume, follow, 1),
             }
         }
         let work = std::mem::take(&mut feed.work);
@@ -233,7 +233,7 @@ impl Follower {
     pub(crate) fn tell(&mut self, bytes: usize) -> (Bytes, u64) {
         let volume = Arc::clone(&self.volume);
         let mut feed = volume.feed();
-        volume.gather(&mut feed);
+        feed.gather(&volume);
         let mut out = BytesMut::new();
         let mut more = 0;
         match self.follow.what {
@@ -243,7 +243,7 @@ impl Follower {
                 more = if left > 0 { HEADS + 8 * left } else { 0 };
             }
             Following::Digest => {
-                volume.go_on_with_summary(&mut feed);
+                feed.go_on_with_summary(&volume);
                 more = self.publications(&volume, &mut feed);
                 while let Some(next) = self.pending.front() {
                     // Head, numbers and padding take less than 32 bytes.
@@ -323,7 +323,7 @@ impl Follower {
         }
         let Some(summary) = &mut feed.summary else { return 0 };
         if summary.is_worn() {
-            volume.renew_summary(feed);
+            feed.renew_summary(volume);
             return HEADS;
         }
         if summary.is_being_made() {
@@ -364,10 +364,9 @@ impl Drop for Follower {
         if self.follow.what == Following::Digest
             && feed.summary.as_mut().is_some_and(Summary::leave)
         {
-            feed.summary = None;
-            self.volume.end_summary();
+            feed.end_summary(&self.volume);
         }
-        self.volume.followers_changed(&mut feed);
+        feed.followers_changed(&self.volume);
     }
 }
 

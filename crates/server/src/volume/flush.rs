@@ -45,7 +45,7 @@ impl Volume {
         let (store, bounds) = (Arc::clone(&self.store), self.unflushed_so_far());
         let syncing = self.pace.as_ref().map(Pace::begin_sync);
         let asked = async move { store.flush().await };
-        let flushed = self.ask_store(StoreRequest::Flush, asked).await;
+        let flushed = self.store_health.ask(StoreRequest::Flush, asked).await;
         if let Some(syncing) = syncing {
             syncing.ended(flushed.is_ok());
             self.write_out_next();

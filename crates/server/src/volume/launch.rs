@@ -273,7 +273,7 @@ impl Flight {
             at_store.answered(waited);
         }
         let result = result.map_err(Failed::from);
-        self.volume.note_store(self.kind.request(), &result);
+        self.volume.store_health.note(self.kind.request(), &result);
         result
     }
 
@@ -379,7 +379,7 @@ impl Drop for Flight {
         let failed = Failed::new(Failure::Io, "a store request was lost");
         self.volume.runtime.spawn(async move {
             let result = Err(failed);
-            lost.volume.note_store(kind.request(), &result);
+            lost.volume.store_health.note(kind.request(), &result);
             lost.end(result);
         });
     }

@@ -200,7 +200,8 @@ impl Volume {
         let streams = streams.map(Mutex::new);
         let advice = VolumeAdvice::new(config.seed, is_read_only);
         let takes_many = store.takes_many() && losses.is_none();
-        let store_health = StoreHealth::new(config.reconnect);
+        let overdue = Arc::<Overdue>::default();
+        let store_health = StoreHealth::new(&config, Arc::clone(&store), Arc::clone(&overdue));
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             in_force: RwLock::new(Arc::new(config.clone())),
@@ -234,7 +235,7 @@ impl Volume {
             store_health,
             account: Mutex::new(Account::new(clock::now(), unix_s())),
             flush_failures: AtomicU64::new(0),
-            overdue: Arc::default(),
+            overdue,
             recorder,
             advice,
             pending: AtomicU64::new(0),
@@ -359,7 +360,7 @@ impl Volume {
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
         stats.store_timeouts = self.overdue.all();
         stats.store_failures = self.store_health.failures();
-        let condition = self.look_at_store();
+        let condition = self.store_health.look();
         stats.store_up = u64::from(!condition.state.is_trouble());
         stats.store_waiting_seconds = condition.waiting_s;
         stats.store_oldest_request_seconds = condition.oldest_s;
@@ -397,7 +398,7 @@ impl Volume {
     /// The store cannot tell its size, or does not take the dirty data at the old end.
     pub async fn grow(self: &Arc<Self>) -> Result<u64, Failed> {
         let store = Arc::clone(&self.store);
-        let asked = self.ask_store(StoreRequest::Size, async move { store.reload().await });
+        let asked = self.store_health.ask(StoreRequest::Size, async move { store.reload().await });
         let size = asked.await?;
         let old = self.geometry.size();
         if size <= old {

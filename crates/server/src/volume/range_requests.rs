@@ -139,11 +139,11 @@ impl Volume {
         match range.kind {
             RangeKind::Zero(how) => {
                 let zero = async move { store.zero(offset, length, how, durable).await };
-                self.ask_store(StoreRequest::Zero, zero).await
+                self.store_health.ask(StoreRequest::Zero, zero).await
             }
             RangeKind::Trim => {
                 let trim = async move { store.trim(offset, length, durable).await };
-                self.ask_store(StoreRequest::Trim, trim).await
+                self.store_health.ask(StoreRequest::Trim, trim).await
             }
             RangeKind::Forget => self.write_dirty_of(&range.blocks).await,
             RangeKind::Drop => match self.has_dirty_within(&range.blocks) {
@@ -183,7 +183,7 @@ impl Volume {
             for (offset, data) in dirty {
                 let (store, durable) = (Arc::clone(&self.store), self.is_durable(false));
                 let write = async move { store.write(offset, vec![data], durable).await };
-                self.ask_store(StoreRequest::Write, write).await?;
+                self.store_health.ask(StoreRequest::Write, write).await?;
             }
         }
         Ok(())

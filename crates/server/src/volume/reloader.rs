@@ -72,7 +72,7 @@ impl Volume {
         let (offset, length) = (self.geometry.start(block), self.geometry.len(block));
         let (buffers, home) = Home::lend([(memory, length)].into_iter());
         let store = Arc::clone(&self.store);
-        let read = self.ask_store(StoreRequest::Read, async move {
+        let read = self.store_health.ask(StoreRequest::Read, async move {
             let (buffers, result) = store.read(offset, buffers).await;
             drop(buffers);
             result

@@ -85,16 +85,16 @@ impl Volume {
             Command::Read { .. } => self.read_directly(offset, length).await,
             Command::Write { data } => {
                 let write = async move { store.write(offset, data, durable).await };
-                self.ask_store(StoreRequest::Write, write).await.map(done)
+                self.store_health.ask(StoreRequest::Write, write).await.map(done)
             }
             Command::Trim => {
                 let trim = async move { store.trim(offset, length, durable).await };
-                self.ask_store(StoreRequest::Trim, trim).await.map(done)
+                self.store_health.ask(StoreRequest::Trim, trim).await.map(done)
             }
             Command::WriteZeroes { keep_allocated, fast } => {
                 let how = Zeroing { keep_allocated, only_if_fast: fast };
                 let zero = async move { store.zero(offset, length, how, durable).await };
-                self.ask_store(StoreRequest::Zero, zero).await.map(done)
+                self.store_health.ask(StoreRequest::Zero, zero).await.map(done)
             }
         }
     }

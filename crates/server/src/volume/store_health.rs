@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 use undercroft_nbd::Failure;
+use undercroft_store::Store;
 
 use crate::answer::Failed;
 use crate::clock;
+use crate::config::VolumeConfig;
 use crate::lock::lock;
-use crate::volume::Volume;
+use crate::overdue::Overdue;
 use crate::volume::store_state::{Ended, KINDS, Seen, StoreRequest, StoreState, StoreWatch};
 
 /// Shortest time between two log lines about failures of a store that is up.
@@ -32,9 +34,13 @@ const NAME: Duration = Duration::from_secs(5);
 /// Time between two looks.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
 
-/// What is known of a store.
-#[derive(Debug)]
+/// The store of a volume, and what is known of it.
 pub(crate) struct StoreHealth {
+    /// Name of the volume.
+    volume: String,
+    store: Arc<dyn Store>,
+    /// Requests that were answered before they ended.
+    late: Arc<Overdue>,
     well: [AtomicU64; KINDS],
     failed: [AtomicU64; KINDS],
     /// What is wrong with the store's name, and held while the store is asked for that.
@@ -96,10 +102,14 @@ pub(crate) struct Condition {
 }
 
 impl StoreHealth {
-    /// Of a store for which requests wait so long when it is lost.
-    pub(crate) fn new(patience: Duration) -> Self {
-        let state = StoreWatch::new(clock::now(), patience);
+    /// Of the store of a volume, for which requests wait as long as that is configured when it is
+    /// lost.
+    pub(crate) fn new(config: &VolumeConfig, store: Arc<dyn Store>, late: Arc<Overdue>) -> Self {
+        let state = StoreWatch::new(clock::now(), config.reconnect);
         Self {
+            volume: config.name.clone(),
+            store,
+            late,
             well: Default::default(),
             failed: Default::default(),
             error: Mutex::default(),
@@ -150,7 +160,8 @@ impl StoreHealth {
     }
 
     /// Notes what is wrong with the store's name, and logs a change of that.
-    fn note_astray(&self, volume: &str, astray: Option<String>) {
+    fn note_astray(&self, astray: Option<String>) {
+        let volume = &self.volume;
         let mut known = self.astray.lock().unwrap_or_else(PoisonError::into_inner);
         match &astray {
             _ if *known == astray => return,
@@ -169,31 +180,24 @@ impl StoreHealth {
         self.failed.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    fn watch(&self) -> MutexGuard<'_, Watch> {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Volume {
     /// Looks at the store: its state now. Logs it if that is new.
-    pub(crate) fn look_at_store(&self) -> Condition {
-        let health = &self.store_health;
-        let mut watch = health.watch();
+    pub(crate) fn look(&self) -> Condition {
+        let mut watch = self.watch();
         // Under the lock, so that what is seen is in the order of the looks.
         let mut ended = [Ended::default(); KINDS];
         for (kind, one) in ended.iter_mut().enumerate() {
-            one.well = health.well[kind].load(Ordering::Relaxed);
-            one.failed = health.failed[kind].load(Ordering::Relaxed);
+            one.well = self.well[kind].load(Ordering::Relaxed);
+            one.failed = self.failed[kind].load(Ordering::Relaxed);
         }
-        let (absence, oldest) = (self.store.absence(), health.running.oldest());
+        let (absence, oldest) = (self.store.absence(), self.running.oldest());
         let stopped = || Some(format!("it makes no changes: {}", self.store.stopped()?));
-        let (late, wrong) = (self.overdue.open(), lock(&health.astray).clone().or_else(stopped));
+        let (late, wrong) = (self.late.open(), lock(&self.astray).clone().or_else(stopped));
         let seen = Seen { absence, oldest, ended, late, wrong };
         let now = clock::now();
         let (was_since, changed) = (watch.state.since(), watch.state.look(now, seen));
-        let error = lock(&health.error).clone();
+        let error = lock(&self.error).clone();
         let sentence = watch.state.sentence(now, error.as_deref());
-        let (volume, state, failures) = (&self.config.name, watch.state.state(), health.failures());
+        let (volume, state, failures) = (&self.volume, watch.state.state(), self.failures());
         let age = |at: Instant| now.saturating_duration_since(at).as_secs();
         match (changed, &sentence) {
             (Some(_), Some(text)) if state.is_trouble() => {
@@ -231,7 +235,7 @@ impl Volume {
         let state = watch.state.state();
         let waits = matches!(state, StoreState::Waiting | StoreState::Down);
         let waiting_s = if waits { age(watch.state.since()) } else { 0 };
-        let oldest_s = self.store_health.running.oldest().map_or(0, age);
+        let oldest_s = self.running.oldest().map_or(0, age);
         Condition { state, waiting_s, oldest_s, sentence }
     }
 
@@ -240,26 +244,24 @@ impl Volume {
     pub(crate) async fn look_at_name(&self) -> Option<String> {
         let store = Arc::clone(&self.store);
         let astray = async move { store.astray().await };
-        let astray = one_at_a_time(&self.store_health.asks_name, NAME, astray).await?;
-        self.store_health.note_astray(&self.config.name, astray.clone());
+        let astray = one_at_a_time(&self.asks_name, NAME, astray).await?;
+        self.note_astray(astray.clone());
         astray
     }
 
-    /// Notes how a request to the store ended.
-    #[inline]
-    pub(crate) fn note_store<T>(&self, kind: StoreRequest, result: &Result<T, Failed>) {
-        self.store_health.note(kind, result);
-    }
-
     /// Makes a store request, notes how it ended, and survives a store that panics.
-    pub(crate) async fn ask_store<T: Send + 'static>(
+    pub(crate) async fn ask<T: Send + 'static>(
         &self,
         kind: StoreRequest,
         answer: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> Result<T, Failed> {
-        let result = self.store_health.waited(ask_store(answer)).await.0;
-        self.note_store(kind, &result);
+        let result = self.waited(ask_store(answer)).await.0;
+        self.note(kind, &result);
         result
+    }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -318,7 +320,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_run_until_they_end_unless_they_end_at_once() {
-        let health = StoreHealth::new(Duration::from_secs(30));
+        let store = Arc::new(undercroft_store::MemoryStore::new(1 << 20).unwrap());
+        let health = StoreHealth::new(&VolumeConfig::default(), store, Arc::default());
         health.waited(async { assert_eq!(health.running.oldest(), None) }).await;
         let slow = health.waited(tokio::time::sleep(Duration::from_secs(5)));
         let began = clock::now();

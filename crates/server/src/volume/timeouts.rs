@@ -154,7 +154,7 @@ pub(crate) async fn watch(volume: Weak<Volume>, limit: Option<Duration>) {
     loop {
         tokio::time::sleep(tick).await;
         let Some(volume) = volume.upgrade() else { return };
-        volume.look_at_store();
+        volume.store_health.look();
         if lock(&volume.account).is_due(clock::now()) {
             volume.savings(&volume.stats());
         }

@@ -113,7 +113,7 @@ fn volume(entry: &ExportEntry) -> Value {
         "write": config.write.to_string(),
         "block_bytes": config.block_bytes,
         "size_bytes": volume.size(),
-        "state": volume.look_at_store().state,
+        "state": volume.store_health.look().state,
         "trouble": trouble(entry).map(|trouble| cut(&trouble.why)),
         "reads": stats.reads,
         "read_hits": stats.read_hits,

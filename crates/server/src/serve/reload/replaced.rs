@@ -14,7 +14,7 @@ impl Running {
     /// Opens the files that have replaced those of volumes, or says why not.
     pub(super) async fn open_replaced(&mut self) {
         for entry in self.exports.all() {
-            let Some(what) = entry.volume().look_at_name().await else { continue };
+            let Some(what) = entry.volume().store_health.look_at_name().await else { continue };
             let name = entry.volume().config().name.clone();
             match self.replace_store(entry).await {
                 Ok(()) => {

@@ -47,10 +47,10 @@ pub(super) struct Summary {
     whole: Option<(u32, Vec<Hint>)>,
 }
 
-impl Volume {
+impl Feed {
     /// Begins a summary, and makes the first step.
-    pub(super) fn begin_summary(&self, feed: &mut Feed, follow: Follow, users: usize) {
-        let capacity = self.now().cache_blocks;
+    pub(super) fn begin_summary(&mut self, volume: &Volume, follow: Follow, users: usize) {
+        let capacity = volume.now().cache_blocks;
         let most = (BITS_MAX / capacity.max(1)).clamp(1, 64);
         let (bits, hashes) = (follow.filter_bits.clamp(1, 64), follow.hashes.clamp(1, 16));
         let share = (f64::from(follow.publish_ppm) / 1e6).clamp(0.0, 1.0);
@@ -67,38 +67,40 @@ impl Volume {
             sent: VecDeque::new(),
             whole: None,
         };
-        self.begin_to_list(feed, &mut summary);
-        feed.summary = Some(summary);
-        self.go_on_with_summary(feed);
+        self.begin_to_list(volume, &mut summary);
+        self.summary = Some(summary);
+        self.go_on_with_summary(volume);
     }
 
     /// Makes a summary anew whose filter is worn.
-    pub(super) fn renew_summary(&self, feed: &mut Feed) {
-        let Some(mut summary) = feed.summary.take() else { return };
+    pub(super) fn renew_summary(&mut self, volume: &Volume) {
+        let Some(mut summary) = self.summary.take() else { return };
         summary.publisher.begin_anew();
         summary.whole = None;
-        self.begin_to_list(feed, &mut summary);
-        feed.summary = Some(summary);
+        self.begin_to_list(volume, &mut summary);
+        self.summary = Some(summary);
     }
 
     /// From now on the shards note which blocks are in the summary: none yet.
-    fn begin_to_list(&self, feed: &mut Feed, summary: &mut Summary) {
-        for index in 0..self.shards.len() {
-            let mut shard = self.lock(index);
+    fn begin_to_list(&mut self, volume: &Volume, summary: &mut Summary) {
+        for index in 0..volume.shards.len() {
+            let mut shard = volume.lock(index);
             let Some(changes) = &mut shard.watchers.content_log else { continue };
             let log = std::mem::take(&mut changes.log);
             changes.summarized = Some(Vec::new());
             drop(shard);
             // Without the summary, which these are not in.
-            feed.take(&log);
+            self.take(&log);
         }
         (summary.missing_from, summary.any, summary.changes) = (Some((0, 0)), false, 0);
     }
 
     /// Nobody wants a summary any more.
-    pub(super) fn end_summary(&self) {
-        for index in 0..self.shards.len() {
-            self.lock(index)
+    pub(super) fn end_summary(&mut self, volume: &Volume) {
+        self.summary = None;
+        for index in 0..volume.shards.len() {
+            volume
+                .lock(index)
                 .watchers
                 .content_log
                 .iter_mut()
@@ -107,11 +109,11 @@ impl Volume {
     }
 
     /// Adds some of the blocks that are missing in the summary.
-    pub(super) fn go_on_with_summary(&self, feed: &mut Feed) {
-        let Some(summary) = &mut feed.summary else { return };
+    pub(super) fn go_on_with_summary(&mut self, volume: &Volume) {
+        let Some(summary) = &mut self.summary else { return };
         let mut left = HANDLES_AT_ONCE;
         while let Some((index, from)) = summary.missing_from.filter(|_| left > 0) {
-            if index == self.shards.len() {
+            if index == volume.shards.len() {
                 summary.missing_from = None;
                 if summary.any {
                     summary.publisher.ask_for_whole();
@@ -119,7 +121,7 @@ impl Volume {
                 return;
             }
             let to = from + HANDLES_PER_LOCK;
-            let mut shard = self.lock(index);
+            let mut shard = volume.lock(index);
             let (mut blocks, end) = shard.cache.residents_within(from..to);
             if let Some(changes) = &mut shard.watchers.content_log {
                 blocks.retain(|&(_, slot)| !changes.set_summarized(slot, true));
@@ -128,7 +130,7 @@ impl Volume {
             blocks.iter().for_each(|&(block, _)| summary.publisher.came(block));
             summary.any |= !blocks.is_empty();
             let hashed = blocks.len() as u64 * summary.hashes;
-            feed.work += 1 + hashed / HASHED_FOR_ONE;
+            self.work += 1 + hashed / HASHED_FOR_ONE;
             summary.missing_from = Some(if to < end { (index, to) } else { (index + 1, 0) });
             left -= HANDLES_PER_LOCK;
         }
