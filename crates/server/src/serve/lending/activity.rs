@@ -16,46 +16,47 @@ pub(super) struct Counted {
     pub(super) misses: u64,
 }
 
-/// References and misses of the last periods.
+/// What was counted at the ends of the last periods.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    last: Option<Counted>,
-    periods: VecDeque<Counted>,
-    /// Their sum.
-    all: Counted,
+    counted: VecDeque<Counted>,
     /// Periods that count.
     window: usize,
 }
 
 impl Activity {
-    /// Takes the counters at the end of a period, of which the last `window` count.
+    /// Takes the counters at the end of a period; the last `window` periods count.
     pub(super) fn note(&mut self, now: Counted, window: usize) {
         self.window = window.max(1);
-        // What was before the first period is not known.
-        let Some(last) = self.last.replace(now) else { return };
-        let one = Counted {
-            references: now.references.saturating_sub(last.references),
-            misses: now.misses.saturating_sub(last.misses),
-        };
-        self.periods.push_back(one);
-        self.all.references += one.references;
-        self.all.misses += one.misses;
-        while self.periods.len() > self.window {
-            let Some(old) = self.periods.pop_front() else { return };
-            self.all.references -= old.references;
-            self.all.misses -= old.misses;
+        // A volume that was opened anew counts from 0.
+        self.counted.retain(|before| before.references <= now.references);
+        self.counted.push_back(now);
+        while self.counted.len() > self.window + 1 {
+            self.counted.pop_front();
         }
     }
 
     /// Whether the volume, with a share of so many blocks, had few references in the whole window.
     pub(super) fn is_idle(&self, share_blocks: u64) -> bool {
-        self.periods.len() == self.window && self.all.references < (share_blocks / FEW).max(1)
+        self.counted.len() > self.window
+            && self.since(|counted| counted.references) < few(share_blocks)
     }
 
     /// Whether it missed more than a few blocks in the window.
     pub(super) fn misses_much(&self, share_blocks: u64) -> bool {
-        self.all.misses >= (share_blocks / FEW).max(1)
+        self.since(|counted| counted.misses) >= few(share_blocks)
     }
+
+    /// How much a counter has grown in the window.
+    fn since(&self, of: fn(&Counted) -> u64) -> u64 {
+        let ends = self.counted.front().zip(self.counted.back());
+        ends.map_or(0, |(first, last)| of(last).saturating_sub(of(first)))
+    }
+}
+
+/// References or misses that are few for a share of so many blocks.
+fn few(share_blocks: u64) -> u64 {
+    (share_blocks / FEW).max(1)
 }
 
 #[cfg(test)]
@@ -91,8 +92,13 @@ mod tests {
         assert!(
             !activity.is_idle(1000) && activity.misses_much(1000) && !activity.misses_much(2000)
         );
-        // A shorter window forgets; a volume that was opened anew counts from 0.
-        activity.note(Counted::default(), 1);
+        // A shorter window forgets.
+        activity.note(now, 1);
         assert!(activity.is_idle(1000) && !activity.misses_much(1000));
+        // So does a volume that was opened anew, which counts from 0.
+        activity.note(Counted::default(), 1);
+        assert!(!activity.is_idle(1000) && !activity.misses_much(1000));
+        activity.note(Counted { references: 50, misses: 20 }, 1);
+        assert!(!activity.is_idle(1000) && activity.misses_much(1000));
     }
 }
