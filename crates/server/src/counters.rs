@@ -113,7 +113,7 @@ counters! {
     /// Blocks that the cache has room for now.
     capacity_blocks: gauge(Unit::Blocks, "capacity_blocks").page(Page::Bytes);
     /// Blocks of the cache's share, which the configuration gives and share=auto moves: more than
-    /// its capacity while it lends room to other volumes, and fewer while it borrows.
+    /// its capacity while it lends memory to other volumes, and fewer while it borrows.
     share_blocks: gauge(Unit::Blocks, "share_blocks");
     /// Blocks resident now whose data have not been loaded again since a warm restart.
     unloaded: gauge(Unit::Blocks, "unloaded_blocks");

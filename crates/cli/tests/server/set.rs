@@ -259,11 +259,11 @@ async fn idle_room_is_lent_and_shown() {
     let volumes = "--volume a=mem:,size=4MiB,cache=1MiB,cache-min=256KiB,cache-idle-s=1 \
                    --volume b=mem:,size=4MiB,cache=512KiB,cache-max=2MiB,cache-idle-s=1";
     let checked = text(&place.undercroft(&format!("serve --check {volumes}")).stdout);
-    assert!(checked.contains("lends all but 256KiB when idle for 1 s\n"), "{checked}");
-    assert!(checked.contains("borrows up to 2MiB\n"), "{checked}");
+    assert!(checked.contains("keeps at least 256KiB, lends when idle for 1 s\n"), "{checked}");
+    assert!(checked.contains("  grows to 2MiB\n"), "{checked}");
     let alone = place.undercroft("serve --check --volume a=mem:,size=4MiB,cache-max=512MiB");
     let alone = text(&alone.stdout);
-    assert!(alone.contains("cache-max has no effect: no volume has cache-min"), "{alone}");
+    assert!(alone.contains("cache-max has no effect: no other volume has cache-min"), "{alone}");
 
     let server = place.serve(&format!("-v {volumes}"));
     let shown = || text(&place.undercroft(&format!("stats {}", server.uri("a"))).stdout);

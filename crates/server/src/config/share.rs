@@ -1,7 +1,6 @@
-//! A volume's share of the server's cache, between which bounds it moves, and what of it is lent
-//! while the volume is idle.
+//! A volume's share of the server's cache, and the bounds between which its size changes by itself.
 //!
-//! Not here: who gets what is moved or lent (`serve/lending`).
+//! Not here: which memory moves, and when (`serve/lending`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +9,7 @@ use undercroft_text::Bytes;
 
 use super::{VolumeConfig, forms};
 
-/// The configured share divided by the least that a share that moves keeps, where `cache-min` is
-/// not given.
+/// With `share=auto` and no `cache-min`, a cache keeps at least what is configured divided by this.
 const KEPT: u64 = 4;
 
 /// A volume's share of the server's cache.
@@ -59,47 +57,42 @@ impl fmt::Display for CacheShare {
 }
 
 impl VolumeConfig {
-    /// Bytes of the cache that the volume keeps while it is idle: all, unless it lends.
-    pub(crate) fn least_bytes(&self, share_bytes: u64) -> u64 {
-        self.cache_min.map_or(share_bytes, |bytes| self.cache_of(bytes))
+    /// Whether memory of the cache may go to other volumes.
+    pub(crate) fn lends(&self) -> bool {
+        self.is_share_auto || self.cache_min.is_some()
     }
 
-    /// Bytes that a share keeps which moves, of the `configured` ones.
-    pub(crate) fn least_share(&self, configured: u64) -> u64 {
-        self.cache_of(self.cache_min.unwrap_or(configured / KEPT)).min(configured)
+    /// Whether the cache may get memory of other volumes.
+    pub(crate) fn borrows(&self) -> bool {
+        self.is_share_auto || self.cache_max.is_some()
     }
 
-    /// The least possible bytes of a cache that has at least these.
-    fn cache_of(&self, bytes: u64) -> u64 {
+    /// Bytes that the cache keeps at least, of the `configured` ones.
+    pub(crate) fn least_bytes(&self, configured: u64) -> u64 {
+        let usual = if self.is_share_auto { configured / KEPT } else { configured };
         let fewest = u64::from(self.shards.max(1)) * u64::from(self.block_bytes);
-        bytes.max(fewest).next_multiple_of(u64::from(self.block_bytes.max(1)))
+        let least = self.cache_min.unwrap_or(usual).max(fewest);
+        least.next_multiple_of(u64::from(self.block_bytes.max(1))).min(configured)
     }
 
-    /// Bytes to which a share grows that moves.
-    pub(crate) fn most_share(&self) -> u64 {
-        self.cache_max.map_or(u64::MAX, |_| self.most_bytes(0))
-    }
-
-    /// Bytes that the cache has at most with what it borrows: its share, unless it borrows.
-    pub(crate) fn most_bytes(&self, share_bytes: u64) -> u64 {
+    /// Bytes that the cache gets at most, with `configured` ones.
+    pub(crate) fn most_bytes(&self, configured: u64) -> u64 {
+        let usual = if self.is_share_auto { u64::MAX } else { configured };
         let block = u64::from(self.block_bytes.max(1));
         // The number of blocks must fit.
-        let most = self.cache_max.map(|bytes| bytes.min(block << 30) / block * block);
-        most.unwrap_or(share_bytes).max(share_bytes)
+        let most = self.cache_max.unwrap_or(usual).min(block << 30);
+        (most / block * block).max(configured)
     }
 
-    /// Whether its share moves, and what the volume lends and borrows, for people; `None` for a
-    /// fixed share.
+    /// How the size of the cache changes by itself, for people; `None` if it does not.
     pub fn lending(&self) -> Option<String> {
-        let idle = self.cache_idle.as_secs();
-        let lends = |least| format!("lends all but {} when idle for {idle} s", Bytes(least));
-        let borrows = |most| format!("borrows up to {}", Bytes(most));
-        let moves = self.is_share_auto.then(|| {
-            let least = Bytes(self.least_share(self.cache_bytes()));
-            let most = self.cache_max.map(|most| format!(" and at most {}", Bytes(most)));
-            format!("share auto: keeps at least {least}{}", most.unwrap_or_default())
-        });
-        let terms = [moves, self.cache_min.map(lends), self.cache_max.map(borrows)];
+        let bytes = self.cache_bytes();
+        let (least, idle) = (Bytes(self.least_bytes(bytes)), self.cache_idle.as_secs());
+        let terms = [
+            self.is_share_auto.then(|| "share auto".to_owned()),
+            self.lends().then(|| format!("keeps at least {least}, lends when idle for {idle} s")),
+            self.cache_max.map(|_| format!("grows to {}", Bytes(self.most_bytes(bytes)))),
+        ];
         let terms: Vec<_> = terms.into_iter().flatten().collect();
         (!terms.is_empty()).then(|| terms.join(", "))
     }

@@ -55,13 +55,13 @@ VolumeConfig {
     /// Bytes of the cache, or off; without it, an equal part of what the volumes that say it leave
     /// of the server's cache.
     "cache" "SIZE|off" cache: CacheShare = CacheShare::default(), "forms::cache_share", Cache;
-    /// Whether the size of the cache moves to where it saves most, and from there.
+    /// Whether memory goes from one cache to another where it saves more, among those with auto.
     "share" "fixed|auto" is_share_auto: bool = false, "forms::share", Cache inherited;
-    /// Bytes of the cache that it keeps while the volume is idle, and lends the rest to volumes
-    /// with cache-max; with share=auto, bytes that it keeps at least.
+    /// Bytes that the cache keeps at least; while the volume is idle, it lends the rest. Without
+    /// it, all; with share=auto, a quarter.
     "cache-min" "SIZE" cache_min: Option<u64> = None, "forms::some_size", Cache;
-    /// Bytes to which the cache may grow with what others lend; with share=auto, bytes that it has
-    /// at most.
+    /// Bytes to which the cache may grow with memory of others. Without it, its size; with
+    /// share=auto, as far as others give.
     "cache-max" "SIZE" cache_max: Option<u64> = None, "forms::some_size", Cache;
     /// Seconds, 1 to 3600, in which the volume must have had fewer references than a hundredth of
     /// the blocks of its cache, before it lends.

@@ -50,22 +50,25 @@ pub fn check(config: &ServerConfig) -> Result<Vec<Checked>, ServeError> {
     }
 }
 
-/// What is missing where volumes are configured to lend, and none to borrow, or the reverse; or
-/// where a share is to move, and there is no other to move from or to.
+/// Which key has no effect, since no other volume is on the other side.
 pub(super) fn lacks_a_side(config: &ServerConfig) -> Option<&'static str> {
-    let count =
-        |has: fn(&VolumeConfig) -> bool| config.volumes.iter().filter(|one| has(one)).count();
-    let lends = count(|one| one.cache_min.is_some()) > 0;
-    let borrows = count(|one| one.cache_max.is_some()) > 0;
-    if count(|one| one.is_share_auto) == 1 {
-        Some("share=auto has no effect: no other volume has it")
-    } else if count(|one| one.cache_min.is_some() && !one.is_share_auto) > 0 && !borrows {
-        Some("cache-min has no effect: no volume has cache-max, and borrows")
-    } else if count(|one| one.cache_max.is_some() && !one.is_share_auto) > 0 && !lends {
-        Some("cache-max has no effect: no volume has cache-min, and lends")
-    } else {
-        None
-    }
+    let all = &config.volumes;
+    all.iter().find_map(|one| {
+        let others = |does: fn(&VolumeConfig) -> bool| {
+            all.iter().any(|other| other.name != one.name && does(other))
+        };
+        let (lends, borrows) = (others(VolumeConfig::lends), others(VolumeConfig::borrows));
+        if one.is_share_auto {
+            let none = "share=auto has no effect: no other volume has it, cache-min or cache-max";
+            (!lends && !borrows).then_some(none)
+        } else if one.cache_min.is_some() && !borrows {
+            Some("cache-min has no effect: no other volume has cache-max or share=auto")
+        } else if one.cache_max.is_some() && !lends {
+            Some("cache-max has no effect: no other volume has cache-min or share=auto")
+        } else {
+            None
+        }
+    })
 }
 
 /// Reads the files of TLS, and the token.

@@ -1,6 +1,6 @@
-//! Caches that lend idle room: who gets it and when, what is counted, and what a store or a client
-//! that behaves badly can do. The clock is the runtime's, so that minutes pass at once. The rules
-//! alone are tested beside them (`serve/lending`).
+//! Memory that moves between caches: who gets it and when, what is counted, and what a store or a
+//! client that behaves badly can do. The clock is the runtime's, so that minutes pass at once. The
+//! rules alone are tested beside them (`serve/lending`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -129,6 +129,20 @@ async fn nothing_is_lent_unless_it_is_asked_for() {
         server.seconds(&[("b", 60)], 100).await;
         assert_eq!([server.size("a"), server.size("b")], [256, 128], "{volumes:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_whose_share_moves_lends_to_a_quarter_and_borrows_without_a_bound() {
+    let volumes =
+        [("a", "cache=1MiB,share=auto,cache-idle-s=30"), ("b", "cache=512KiB,share=auto"), FIXED];
+    let server = Server::start(&volumes).await;
+    server.seconds(&[("a", 10), ("b", 40), ("c", 40)], 3).await;
+    server.until(&[("b", 40), ("c", 40)], "b", 320).await;
+    assert_eq!([server.size("a"), server.size("c")], [64, 128]);
+    let back = server.until(&[("a", 40), ("b", 40)], "a", 256).await;
+    assert!(back <= 8, "{back} s");
+    assert_eq!([server.size("b"), server.volume("a").stats().share_blocks], [128, 256]);
+    server.running.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

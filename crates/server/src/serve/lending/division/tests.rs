@@ -1,5 +1,9 @@
-//! Division and steps: by example, and at random over many periods.
+//! What moves next, where shares stay: by example; and of all that may move, at random over many
+//! periods.
 
+mod transfers;
+
+use undercroft_adviser::Curve;
 use undercroft_random::SplitMix64;
 
 use super::*;
@@ -8,6 +12,7 @@ const KIB: u64 = 1 << 10;
 
 fn member(share: u64) -> Member {
     Member {
+        configured: share,
         share,
         least: share,
         most: share,
@@ -17,12 +22,13 @@ fn member(share: u64) -> Member {
         is_idle: false,
         wants: false,
         is_fixed: false,
+        worth: None,
     }
 }
 
 /// Makes the steps of one period, and returns how many there were.
 fn pass(members: &mut [Member]) -> usize {
-    let steps = steps(members, &targets(members));
+    let steps = next(members).sizes;
     steps.iter().for_each(|&(at, size)| members[at].size = size);
     steps.len()
 }
@@ -53,14 +59,16 @@ fn idle_room_is_lent_and_taken_back() {
     let periods = settle(&mut all);
     assert!(periods <= 6, "soon: {periods}");
     assert_eq!(sizes(&all), [1024, 512, 2048]);
-    // A borrower that is idle gives back what another one wants, and what its lender had.
+    // A borrower that is idle gives back what another one wants; what nobody wants, it keeps.
     (all[0].is_idle, all[1].wants, all[2].most) = (true, true, 4096 * KIB);
     settle(&mut all);
     (all[1].is_idle, all[1].wants, all[2].wants) = (true, false, true);
     settle(&mut all);
     assert_eq!(sizes(&all), [256, 512, 2816]);
     (all[2].is_idle, all[2].wants) = (true, false);
-    settle(&mut all);
+    assert_eq!(settle(&mut all), 0);
+    all[0].is_idle = false;
+    assert!(settle(&mut all) <= 6);
     assert_eq!(sizes(&all), [1024, 512, 2048]);
 }
 
@@ -90,13 +98,13 @@ fn room_is_free_before_it_is_given() {
     let mut all = [lender, borrower];
     (all[0].size, all[1].size) = (100 * KIB, 700 * KIB);
     // The borrower's store takes nothing: what is dirty stays, and nobody gets its memory.
-    (all[1].is_fixed, all[1].leaving) = (true, 200 * KIB);
+    (all[1].is_fixed, all[1].wants, all[1].leaving) = (true, false, 200 * KIB);
     all[1].size = 500 * KIB;
-    assert_eq!(steps(&all, &targets(&all)), []);
+    assert_eq!(next(&all).sizes, []);
     all[1].is_fixed = false;
-    assert_eq!(steps(&all, &targets(&all)), [], "200 KiB are about to be free");
+    assert_eq!(next(&all).sizes, [], "200 KiB are about to be free");
     all[1].leaving = 150 * KIB;
-    assert_eq!(steps(&all, &targets(&all)), [(0, 148 * KIB), (1, 496 * KIB)]);
+    assert_eq!(next(&all).sizes, [(0, 148 * KIB), (1, 496 * KIB)]);
     // More than there is, since a lender was removed: it is given back at once.
     let mut all = [Member { most: 4000 * KIB, wants: true, size: 900 * KIB, ..member(400 * KIB) }];
     assert_eq!(pass(&mut all), 1);
@@ -120,60 +128,111 @@ fn a_lender_that_flaps_loses_a_bounded_part() {
     assert_eq!(sizes(&all), [1600, 1600]);
 }
 
+/// A volume like those that a server has: some lend, some borrow, the shares of some move.
+fn drawn(random: &mut SplitMix64) -> Member {
+    let block = [4 * KIB, 16 * KIB, 64 * KIB][random.below(3) as usize];
+    let share = block * (1 + random.below(300));
+    let (lends, borrows) = (random.below(2) == 0, random.below(3) > 0);
+    let least = if lends { block * (1 + random.below(share / block)) } else { share };
+    let most = if borrows { share + block * random.below(900) } else { share };
+    let member = Member { least, most, block, ..member(share) };
+    Member { worth: (random.below(2) == 0).then(|| worth(&member, random)), ..member }
+}
+
+/// Advice at the size of now: a curve that rises, and bends or has a step.
+fn worth(member: &Member, random: &mut SplitMix64) -> Ready {
+    let (size, reads) = (member.size as f64, random.below(5000) as f64);
+    let mut saved = -random.next_f64();
+    let points = [0.5, 1.0, 2.0].map(|factor| {
+        let value = if factor == 1.0 { 0.0 } else { saved };
+        saved = random.next_f64();
+        (size * factor, Estimate { value, error: 0.0 })
+    });
+    let curve = Curve::through(size, points.to_vec());
+    Ready { curve, reads_per_s: [reads; 2], miss_costs_s: None }
+}
+
+/// What a volume does differently from now on, or its store.
+fn changed(one: &mut Member, random: &mut SplitMix64) {
+    match random.below(6) {
+        0 => one.is_idle = !one.is_idle && !one.is_fixed,
+        1 => one.wants = !one.is_idle && !one.is_fixed && random.below(2) == 0,
+        2 => one.is_fixed = !one.is_fixed,
+        3 => one.leaving = 0,
+        4 => one.worth = Some(worth(one, random)),
+        _ => {}
+    }
+    let is_free = !one.is_fixed;
+    (one.is_idle, one.wants) = (one.is_idle && is_free, one.wants && is_free && !one.is_idle);
+}
+
+/// Makes the moves of a period, and checks each; memory of a smaller cache is sometimes free later.
+fn checked_pass(all: &mut [Member], random: &mut SplitMix64) -> Moves {
+    let moves = next(all);
+    for &(at, size) in &moves.sizes {
+        let one = &mut all[at];
+        assert!(!one.is_fixed && size != one.size && size % one.block == 0, "{size} {one:?}");
+        assert!(size >= one.least && size <= one.most.max(one.size), "{size} {one:?}");
+        assert!(size >= one.share.min(one.size) || one.is_idle, "{size} {one:?}");
+        if size < one.size && random.below(3) == 0 {
+            one.leaving += one.size - size;
+        }
+        one.size = size;
+    }
+    if let Some(Transfer { from, to, bytes, gain, loss, .. }) = moves.transfer {
+        assert!(from != to && gain.value > loss.value);
+        (all[from].share, all[to].share) = (all[from].share - bytes, all[to].share + bytes);
+        for one in [&all[from], &all[to]] {
+            assert!(bytes > 0 && bytes % one.block == 0 && one.worth.is_some(), "{one:?}");
+            assert!(one.least <= one.share && one.share <= one.most, "{one:?}");
+        }
+        // Until its adviser knows of another size.
+        (all[from].worth, all[to].worth) = (None, None);
+    }
+    moves
+}
+
 #[test]
 fn whatever_the_volumes_do_the_sum_holds_and_nobody_falls_below_its_least() {
     let mut random = SplitMix64::seeded();
+    let mut transfers = 0;
     for round in 0..300 {
-        let count = 1 + random.below(6) as usize;
-        let mut all: Vec<Member> = (0..count)
-            .map(|_| {
-                let block = [4 * KIB, 16 * KIB, 64 * KIB][random.below(3) as usize];
-                let share = block * (1 + random.below(300));
-                let (lends, borrows) = (random.below(2) == 0, random.below(3) > 0);
-                let least = if lends { block * (1 + random.below(share / block)) } else { share };
-                let most = if borrows { share + block * random.below(900) } else { share };
-                Member { least, most, block, ..member(share) }
-            })
-            .collect();
-        let total: u64 = all.iter().map(|member| member.share).sum();
+        let mut all: Vec<_> = (0..1 + random.below(6)).map(|_| drawn(&mut random)).collect();
+        let total = sum(&all, |one| one.configured);
+        let taken = |all: &[Member]| sum(all, |one| one.size + one.leaving);
+        let mut before: Vec<(usize, bool)> = Vec::new();
         for _ in 0..200 {
-            let changed = random.below(count as u64) as usize;
-            let one = &mut all[changed];
-            match random.below(6) {
-                0 => one.is_idle = !one.is_idle,
-                1 => one.wants = !one.is_idle && random.below(2) == 0,
-                2 => one.is_fixed = !one.is_fixed,
-                3 => one.leaving = 0,
-                _ => {}
+            let at = random.below(all.len() as u64) as usize;
+            let is_same = random.below(2) == 0;
+            if !is_same {
+                changed(&mut all[at], &mut random);
             }
-            let before: Vec<_> = all.iter().map(|member| (member.size, member.leaving)).collect();
-            let next = steps(&all, &targets(&all));
-            for &(at, size) in &next {
-                let member = &mut all[at];
-                assert!(!member.is_fixed, "round {round}: {member:?}");
-                assert!(size >= member.least && size <= member.most, "round {round}: {size}");
-                assert!(size % member.block == 0);
-                assert!(size >= member.share.min(member.size) || member.is_idle, "{member:?}");
-                // Memory of a smaller cache is sometimes free later.
-                if size < member.size && random.below(3) == 0 {
-                    member.leaving += member.size - size;
-                }
-                member.size = size;
-            }
-            let taken = |(size, leaving): (u64, u64)| size + leaving;
-            let was: u64 = before.into_iter().map(taken).sum();
-            let is: u64 = all.iter().map(|member| taken((member.size, member.leaving))).sum();
-            assert!(is <= total.max(was) && was <= total, "round {round}: {is} of {total}");
+            let sizes: Vec<_> = all.iter().map(|one| one.size).collect();
+            let was = taken(&all);
+            let moves = checked_pass(&mut all, &mut random);
+            assert!(was <= total && taken(&all) <= total, "round {round}: {all:?}");
+            assert_eq!(sum(&all, |one| one.share), total, "round {round}: {all:?}");
+            // Parts are rounded to whole blocks, of which the largest are 64 KiB.
+            let far = moves.sizes.iter().filter(|&&(at, size)| size.abs_diff(sizes[at]) > 64 * KIB);
+            let ways: Vec<_> = far.map(|&(at, size)| (at, size > sizes[at])).collect();
+            let is_back = |&(at, grows): &(usize, bool)| before.contains(&(at, !grows));
+            assert!(!is_same || !ways.iter().any(is_back), "round {round}: {before:?} {ways:?}");
+            transfers += usize::from(moves.transfer.is_some());
+            // A share that changes may turn the way of a size.
+            before = if moves.transfer.is_some() { Vec::new() } else { ways };
         }
         // When nothing stands in the way any more, all is settled, and owners have their own.
-        all.iter_mut().for_each(|member| (member.is_fixed, member.leaving) = (false, 0));
-        settle(&mut all);
-        for member in all.iter().filter(|member| !member.is_idle) {
-            assert!(member.size >= member.share, "round {round}: {member:?}");
+        for one in &mut all {
+            (one.is_fixed, one.leaving, one.worth) = (false, 0, None);
         }
-        all.iter_mut().for_each(|member| (member.is_idle, member.wants) = (false, false));
+        settle(&mut all);
+        for one in all.iter().filter(|one| !one.is_idle) {
+            assert!(one.size >= one.share, "round {round}: {one:?}");
+        }
+        all.iter_mut().for_each(|one| (one.is_idle, one.wants) = (false, false));
         let periods = settle(&mut all);
-        assert!(all.iter().all(|member| member.size == member.share), "round {round}: {all:?}");
+        assert!(all.iter().all(|one| one.size == one.share), "round {round}: {all:?}");
         assert!(periods <= 40, "round {round}: {periods}");
     }
+    assert!(transfers > 100, "{transfers}");
 }

@@ -1,7 +1,5 @@
-//! Steps between volumes whose curves are known: by example, and at random over many steps.
+//! Transfers between volumes whose curves are known: by example, and at random over many of them.
 
-use undercroft_adviser::Curve;
-use undercroft_random::SplitMix64;
 use undercroft_random::testing::seeds;
 
 use super::*;
@@ -40,7 +38,7 @@ impl Model {
     }
 
     /// What its adviser says, with an error of so many shares of the reads, if `random` draws it.
-    fn party(&self, error: f64, random: Option<&mut SplitMix64>) -> Party {
+    fn member(&self, error: f64, random: Option<&mut SplitMix64>) -> Member {
         let mut noise = random.map(|random| move || noise(random, error));
         let size = self.size as f64;
         let today = (self.hits)(size);
@@ -54,7 +52,7 @@ impl Model {
         let curve = Curve::through(size, points);
         let reads_per_s = [self.reads_per_s; 2];
         let worth = Some(Ready { curve, reads_per_s, miss_costs_s: None });
-        Party { size: self.size, least: 4 * MIB, most: u64::MAX, block: BLOCK, worth }
+        Member { least: 4 * MIB, most: u64::MAX, block: BLOCK, worth, ..member(self.size) }
     }
 }
 
@@ -64,14 +62,21 @@ fn noise(random: &mut SplitMix64, error: f64) -> f64 {
     (sum - 6.0) * error / 1.645
 }
 
-fn parties(models: &[Model], error: f64) -> Vec<Party> {
-    models.iter().map(|model| model.party(error, None)).collect()
+fn members(models: &[Model], error: f64) -> Vec<Member> {
+    models.iter().map(|model| model.member(error, None)).collect()
+}
+
+/// The transfer between volumes whose sizes are their shares.
+fn next_step(members: &[Member]) -> Option<Transfer> {
+    let Moves { sizes, transfer, .. } = next(members);
+    assert_eq!(sizes, []);
+    transfer
 }
 
 /// Makes steps until there is none that is worth it; returns the steps.
-fn settle(models: &mut [Model]) -> Vec<Step> {
+fn settle(models: &mut [Model]) -> Vec<Transfer> {
     let mut steps = Vec::new();
-    while let Some(step) = next_step(&parties(models, 0.0)) {
+    while let Some(step) = next_step(&members(models, 0.0)) {
         models[step.from].size -= step.bytes;
         models[step.to].size += step.bytes;
         steps.push(step);
@@ -87,7 +92,7 @@ fn sizes(models: &[Model]) -> Vec<u64> {
 #[test]
 fn memory_goes_to_a_loop_that_does_not_fit_from_one_that_needs_little() {
     let mut models = [Model::looping(1000.0, 24 * MIB), Model::looping(1000.0, 4 * MIB)];
-    let step = next_step(&parties(&models, 0.0)).unwrap();
+    let step = next_step(&members(&models, 0.0)).unwrap();
     assert_eq!((step.from, step.to, step.bytes, step.unit), (1, 0, MIB, Unit::Reads));
     assert_eq!((step.gain.value, step.loss.value), (1000.0 / 16.0 / 3.0, 0.0));
     settle(&mut models);
@@ -100,7 +105,7 @@ fn equals_keep_what_they_have() {
     for make in [Model::uniform, Model::skewed, Model::looping] {
         for bytes in [8 * MIB, 16 * MIB, 24 * MIB, 40 * MIB] {
             let models = [make(1000.0, bytes), make(1000.0, bytes), make(900.0, bytes)];
-            assert_eq!(next_step(&parties(&models, 0.0)), None, "{bytes}");
+            assert_eq!(next_step(&members(&models, 0.0)), None, "{bytes}");
         }
     }
     assert_eq!(next_step(&[]), None);
@@ -111,17 +116,17 @@ fn only_what_is_certain_and_worth_it_moves() {
     let wants = || Model::uniform(1000.0, 64 * MIB);
     let (little, idle) = (Model::looping(1000.0, 4 * MIB), Model::looping(0.0, 4 * MIB));
     // A doubling saves a quarter of the reads; with twice the error it may be nothing.
-    assert!(next_step(&parties(&[wants(), little], 0.05)).is_some());
+    assert!(next_step(&members(&[wants(), little], 0.05)).is_some());
     let little = || Model::looping(1000.0, 4 * MIB);
-    assert_eq!(next_step(&parties(&[wants(), little()], 0.07)), None);
+    assert_eq!(next_step(&members(&[wants(), little()], 0.07)), None);
     // One read in 2000 of both.
     let (few, fewer) = (Model::uniform(20.0, 64 * MIB), Model::uniform(80.0, 64 * MIB));
-    assert_eq!(next_step(&parties(&[few, little()], 0.0)), None);
-    assert!(next_step(&parties(&[fewer, little()], 0.0)).is_some());
-    assert!(next_step(&parties(&[wants(), idle], 0.0)).is_some());
+    assert_eq!(next_step(&members(&[few, little()], 0.0)), None);
+    assert!(next_step(&members(&[fewer, little()], 0.0)).is_some());
+    assert!(next_step(&members(&[wants(), idle], 0.0)).is_some());
     // Without advice, nobody gives or takes; nobody leaves the bounds.
-    let all = parties(&[wants(), little()], 0.0);
-    let step = |change: fn(&mut Vec<Party>)| {
+    let all = members(&[wants(), little()], 0.0);
+    let step = |change: fn(&mut Vec<Member>)| {
         let mut all = all.clone();
         change(&mut all);
         next_step(&all).map(|step| step.bytes)
@@ -129,28 +134,54 @@ fn only_what_is_certain_and_worth_it_moves() {
     assert_eq!(step(|_| ()), Some(MIB));
     assert_eq!(step(|all| all[0].worth = None), None);
     assert_eq!(step(|all| all[1].worth = None), None);
+    assert_eq!(step(|all| all[0].is_idle = true), None);
+    assert_eq!(step(|all| all[1].is_fixed = true), None);
+    assert_eq!(step(|all| all[1].leaving = BLOCK), None);
     assert_eq!(step(|all| all[0].most = 16 * MIB), None);
     assert_eq!(step(|all| all[0].most = 16 * MIB + 4096), None);
     assert_eq!(step(|all| all[0].most = 16 * MIB + 513 * 1024), Some(MIB / 2));
     assert_eq!(step(|all| all[1].least = 16 * MIB - MIB / 4), Some(MIB / 4));
-    assert_eq!(step(|all| all[1].least = 17 * MIB), None);
+    assert_eq!(step(|all| all[1].least = 16 * MIB), None);
     assert_eq!(step(|all| all[1].block = 2 * MIB), Some(2 * MIB));
     // A volume that has become idle neither wins nor loses by what it did before.
-    let rates = |all: &mut Vec<Party>, at: usize, rates| {
+    let rates = |all: &mut Vec<Member>, at: usize, rates| {
         all[at].worth.as_mut().unwrap().reads_per_s = rates;
     };
-    let mut slept = parties(&[wants(), Model::uniform(1000.0, 64 * MIB)], 0.0);
+    let mut slept = members(&[wants(), Model::uniform(1000.0, 64 * MIB)], 0.0);
     rates(&mut slept, 0, [0.0, 1000.0]);
     assert_eq!(next_step(&slept), None);
 }
 
 #[test]
+fn shares_move_while_volumes_borrow() {
+    // All three have what a volume that is idle does not keep: a third of 12 MiB.
+    let idle = Member { least: 4 * MIB, is_idle: true, size: 4 * MIB, ..member(16 * MIB) };
+    let borrower =
+        |model: Model| Member { size: 20 * MIB, share: 16 * MIB, ..model.member(0.0, None) };
+    let big = |model: Model| borrower(Model { size: 20 * MIB, ..model });
+    let (gains, little) = (Model::uniform(1000.0, 64 * MIB), Model::looping(1000.0, 4 * MIB));
+    let other = Model::looping(1000.0, 4 * MIB);
+    let mut all = [idle, big(gains), big(little), big(other)];
+    all.iter_mut().for_each(|one| one.configured = 16 * MIB);
+    all[1].wants = true;
+    let moves = next(&all);
+    let step = moves.transfer.unwrap();
+    assert_eq!((step.to, step.bytes, &moves.targets[1..]), (1, 20 * MIB / 16, &[20 * MIB; 3][..]));
+    (all[step.from].share, all[1].share) = (16 * MIB - step.bytes, 16 * MIB + step.bytes);
+    let targets = next(&all).targets;
+    assert!(targets[1] > 21 * MIB && targets[step.from] < 19 * MIB, "{targets:?}");
+    // What it borrowed suffices, and its share stays.
+    all[1].wants = false;
+    assert_eq!(next(&all).transfer, None);
+}
+
+#[test]
 fn what_a_miss_costs_counts_where_it_is_known() {
     let models = [Model::uniform(1000.0, 64 * MIB), Model::uniform(1000.0, 64 * MIB)];
-    let mut all = parties(&models, 0.0);
-    let cost = |all: &mut Vec<Party>, costs: [Option<f64>; 2]| {
-        all.iter_mut().zip(costs).for_each(|(party, cost)| {
-            party.worth.as_mut().unwrap().miss_costs_s = cost;
+    let mut all = members(&models, 0.0);
+    let cost = |all: &mut Vec<Member>, costs: [Option<f64>; 2]| {
+        all.iter_mut().zip(costs).for_each(|(member, cost)| {
+            member.worth.as_mut().unwrap().miss_costs_s = cost;
         });
         next_step(all).map(|step| (step.to, step.unit))
     };
@@ -168,8 +199,8 @@ fn equal_volumes_do_not_drift_by_the_errors_of_their_figures() {
         let mut models = [(); 3].map(|()| Model::skewed(1000.0, 16 * MIB));
         let mut steps = 0;
         for _ in 0..1000 {
-            let parties = models.iter().map(|model| model.party(0.05, Some(&mut random)));
-            let Some(step) = next_step(&parties.collect::<Vec<_>>()) else { continue };
+            let members = models.iter().map(|model| model.member(0.05, Some(&mut random)));
+            let Some(step) = next_step(&members.collect::<Vec<_>>()) else { continue };
             models[step.from].size -= step.bytes;
             models[step.to].size += step.bytes;
             steps += 1;
@@ -183,7 +214,8 @@ fn equal_volumes_do_not_drift_by_the_errors_of_their_figures() {
 #[test]
 fn steps_come_to_an_end_near_the_best_split() {
     let (mut lacked, mut lack) = (0.0, 0.0);
-    for seed in seeds(300) {
+    let pairs = seeds(300);
+    for &seed in &pairs {
         let mut random = SplitMix64::new(seed);
         let mut model = || {
             let (rate, bytes) = (100.0 * (random.below(50) + 1) as f64, random.below(60) + 1);
@@ -212,8 +244,8 @@ fn steps_come_to_an_end_near_the_best_split() {
         lack += lacks(after);
     }
     // With three sizes, what is between them is not known: in the mean 7 % of the reads were
-    // missing, and 1 % are.
-    assert!(lack <= 0.25 * lacked || lacked == 0.0, "{lack} of {lacked}");
+    // missing, and 1 % are. One pair alone may lack more.
+    assert!(lack <= 0.25 * lacked || pairs.len() == 1, "{lack} of {lacked}");
 }
 
 #[test]
@@ -231,7 +263,7 @@ fn no_curves_make_memory_go_back_and_forth() {
         let steps = settle(&mut models);
         assert_eq!(models.iter().map(|model| model.size).sum::<u64>(), 64 * MIB, "seed {seed}");
         assert!(models.iter().all(|model| model.size >= 4 * MIB), "seed {seed}");
-        let is_back = |pair: &[Step]| (pair[0].from, pair[0].to) == (pair[1].to, pair[1].from);
+        let is_back = |pair: &[Transfer]| (pair[0].from, pair[0].to) == (pair[1].to, pair[1].from);
         assert!(!steps.windows(2).any(is_back), "seed {seed}: {steps:?}");
     }
 }
