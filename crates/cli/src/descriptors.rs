@@ -2,7 +2,7 @@
 //! are enough for. A server that has none left cannot accept, save, or reach its stores.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use undercroft_server::serve::ServerConfig;
+use undercroft_server::process::ServerConfig;
 
 /// A connection: its socket, and a second name of it for the thread that looks at it.
 const EACH: u64 = 2;

@@ -21,7 +21,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Work(String),
     #[error(transparent)]
-    Serve(#[from] undercroft_server::serve::ServeError),
+    Serve(#[from] undercroft_server::process::ServeError),
     #[error(transparent)]
     Report(#[from] undercroft_report::Error),
     #[error("results: {0}")]
@@ -57,7 +57,7 @@ impl Error {
         match self {
             Self::Usage(_)
             | Self::Generator(_)
-            | Self::Serve(undercroft_server::serve::ServeError::Plan(_))
+            | Self::Serve(undercroft_server::process::ServeError::Plan(_))
             | Self::Simulation(undercroft_sim::Error::Request(_)) => 2,
             _ => 1,
         }

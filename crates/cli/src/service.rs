@@ -2,7 +2,7 @@
 //! (sd_notify(3)): when the server is ready, reloads, stops, and how it is.
 
 use sd_notify::NotifyState;
-use undercroft_server::serve::Running;
+use undercroft_server::process::Running;
 
 /// What is told; nothing where nobody listens.
 #[derive(Default)]

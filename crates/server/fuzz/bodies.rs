@@ -15,7 +15,7 @@ use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Answer, Command, Peer, Reply, Request};
-use undercroft_server::serve::{Running, ServerConfig, Settings, Surroundings};
+use undercroft_server::process::{Running, ServerConfig, Settings, Surroundings};
 use undercroft_server::{Caller, SavedContent, Volume, VolumeConfig};
 use undercroft_store::{MemoryStore, Store};
 

@@ -22,14 +22,14 @@ const CHARACTERS: usize = 400;
 /// is at least a warning is a `notice`.
 const KINDS: [(&str, &str, Level); 9] = [
     ("undercroft_server::volume::store_health", "store", Level::WARN),
-    ("undercroft_server::serve::absent", "store", Level::WARN),
-    ("undercroft_server::serve::arrivals", "store", Level::WARN),
+    ("undercroft_server::process::absent", "store", Level::WARN),
+    ("undercroft_server::process::arrivals", "store", Level::WARN),
     ("undercroft_nbd::client::line", "loss", Level::WARN),
     ("undercroft_nbd::server::refusals", "refusal", Level::WARN),
-    ("undercroft_server::serve::change", "change", Level::INFO),
-    ("undercroft_server::serve::set", "change", Level::INFO),
-    ("undercroft_server::serve::lending", "change", Level::WARN),
-    ("undercroft_server::serve::reload", "reload", Level::INFO),
+    ("undercroft_server::process::change", "change", Level::INFO),
+    ("undercroft_server::process::set", "change", Level::INFO),
+    ("undercroft_server::process::lending", "change", Level::WARN),
+    ("undercroft_server::process::reload", "reload", Level::INFO),
 ];
 
 /// Fields that say who a client is. They are for those who may see everything.
@@ -202,8 +202,8 @@ mod tests {
         with_default(Keeps, || {
             tracing::info!(volume = "v", "no event");
             tracing::info!(target: "hyper", "of another");
-            let change = "undercroft_server::serve::change";
-            tracing::info!(target: "undercroft_server::serve::change", volume = "v", by = "10.0.0.1:3", told = "cache=1MiB", "set");
+            let change = "undercroft_server::process::change";
+            tracing::info!(target: "undercroft_server::process::change", volume = "v", by = "10.0.0.1:3", told = "cache=1MiB", "set");
             tracing::warn!(target: "undercroft_nbd::server::refusals", client = "10.0.0.2", what = "v", "refused");
             let all = last(10, None);
             let [refused, set] = &all[..] else { panic!("{change}: {all:?}") };

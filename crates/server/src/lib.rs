@@ -8,8 +8,9 @@
 //! `volume` takes requests, holds the locks and calls the store; `shard` is the state under one
 //! lock, and does no I/O.
 //!
-//! `layers` is what the requests of a session pass before the volume: access, limits, hints.
-//! [`serve`] is the server around the volumes: configuration, listeners, HTTP.
+//! `exports` is what clients open, and `layers` what the requests of a session pass before the
+//! volume: access, limits, hints. [`process`] is the server around the volumes: start, reload,
+//! changes, end; `http` are its pages and metrics, `upstream` is a store that is another server.
 //!
 //! Not here: the protocol (`undercroft-nbd`), stores (`undercroft-store`), the program.
 #![forbid(unsafe_code)]
@@ -20,18 +21,21 @@ mod clock;
 mod config;
 mod counters;
 mod events;
+mod exports;
 mod geometry;
 mod histogram;
+mod http;
 mod job;
 mod layers;
 mod listener;
 mod lock;
 mod overdue;
+pub mod process;
 mod replace;
 mod savings;
-pub mod serve;
 mod shard;
 mod sync;
+mod upstream;
 mod volume;
 
 pub use answer::{Answer, Failed, Outcome};
@@ -44,8 +48,8 @@ pub use events::{is_event, keep_event};
 pub use histogram::{Histogram, quantile};
 pub use layers::volume::VolumeExport;
 pub use listener::Listener;
+pub use process::{advice_over_nbd, status_over_nbd};
 pub use savings::{Saved, Savings};
-pub use serve::{advice_over_nbd, status_over_nbd};
 pub use volume::Volume;
 pub use volume::clients::Caller;
 pub use volume::close::Unwritten;

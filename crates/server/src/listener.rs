@@ -1,7 +1,7 @@
 //! Who is told what leaves the cache of a volume.
 //!
 //! Not here: what leaves, and when (`shard/below.rs`), and the one who sends it to a server below
-//! (`serve/upstream/hint_sender.rs`).
+//! (`upstream/hint_sender.rs`).
 
 use std::fmt;
 

@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 
 use undercroft_nbd::Uri;
-use undercroft_server::serve::{SetError, drop_over_nbd};
+use undercroft_server::process::{SetError, drop_over_nbd};
 
 use crate::error::Error;
 use crate::tls::TlsOptions;

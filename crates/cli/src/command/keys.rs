@@ -1,7 +1,7 @@
 //! The keys of a volume in the help of `serve` and `set`, from the table of keys.
 
 use undercroft_server::VolumeConfig;
-use undercroft_server::serve::Key;
+use undercroft_server::process::Key;
 
 use crate::table::wrapped;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use undercroft_server::VolumeConfig;
-use undercroft_server::serve::{Address, Running, ServerConfig, Settings, TlsMode, check};
+use undercroft_server::process::{Address, Running, ServerConfig, Settings, TlsMode, check};
 
 use super::keys;
 use crate::descriptors;

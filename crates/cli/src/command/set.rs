@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 
 use undercroft_nbd::Uri;
-use undercroft_server::serve::{SetError, set_over_nbd};
+use undercroft_server::process::{SetError, set_over_nbd};
 
 use super::keys;
 use crate::error::Error;

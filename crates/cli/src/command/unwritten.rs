@@ -4,7 +4,7 @@
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 
-use undercroft_server::serve::{UnwrittenError, show_unwritten, write_unwritten};
+use undercroft_server::process::{UnwrittenError, show_unwritten, write_unwritten};
 use undercroft_store::StoreSpec;
 
 use crate::error::Error;

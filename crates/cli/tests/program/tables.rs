@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use undercroft_server::serve::Changes;
+use undercroft_server::process::Changes;
 use undercroft_server::{COUNTERS, VolumeConfig};
 
 use super::commands::Place;

@@ -23,7 +23,7 @@ use crate::advice::tap::{NOTES, NOTES_BYTES, Taken};
 use crate::advice::{Inner, Known, Stage, VolumeAdvice};
 use crate::config::VolumeConfig;
 use crate::counters::Stats;
-use crate::serve::exports::ExportTable;
+use crate::exports::ExportTable;
 use crate::volume::Volume;
 use crate::volume::store_use::StoreUse;
 

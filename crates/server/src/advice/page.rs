@@ -9,8 +9,8 @@ use undercroft_adviser::{
 
 use crate::advice::{Known, Stage};
 use crate::config::VolumeConfig;
-use crate::serve::absent::Absent;
-use crate::serve::exports::ExportEntry;
+use crate::exports::ExportEntry;
+use crate::process::absent::Absent;
 use crate::volume::Volume;
 
 /// The object of `/advice` for these volumes: `{"volumes": {NAME: {...}}, "total": {...}}`.

@@ -1,6 +1,6 @@
 //! What a ready adviser says of other sizes of its volume's cache, for the server itself to act on.
 //!
-//! Not here: who gets memory (`serve/lending/division.rs`).
+//! Not here: who gets memory (`process/lending/division.rs`).
 
 use undercroft_adviser::Curve;
 

@@ -1,4 +1,4 @@
-//! The rules of the options `clients` and `writers`: whom one of them means. `serve/access.rs`
+//! The rules of the options `clients` and `writers`: whom one of them means. `layers/access.rs`
 //! applies them.
 
 use std::fmt;

@@ -34,7 +34,7 @@ const VARIABLES: [&str; 11] = [
 /// have not been checked.
 ///
 /// ```
-/// use undercroft_server::serve::Settings;
+/// use undercroft_server::process::Settings;
 ///
 /// let volume = Settings::volume("demo=mem:,size=1MiB,policy=lru")?;
 /// let settings = Settings::default().set("volume", vec![volume]).set("cache", "2MiB");

@@ -1,6 +1,6 @@
 //! A volume's share of the server's cache, and the bounds between which its size changes by itself.
 //!
-//! Not here: which memory moves, and when (`serve/lending`).
+//! Not here: which memory moves, and when (`process/lending`).
 
 use std::fmt;
 use std::str::FromStr;

@@ -2,7 +2,7 @@
 //! (`layout.rs`). It takes the requests of the window out, and has the volume apply evictions
 //! before the requests with which they came.
 //!
-//! Clients that cannot be changed have a second way, `serve/control_export.rs`.
+//! Clients that cannot be changed have a second way, `exports/control.rs`.
 
 pub(crate) mod layout;
 pub(crate) mod window;

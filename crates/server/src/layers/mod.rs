@@ -6,7 +6,7 @@
 //! read-ahead if the volume has it (`read_ahead.rs`), and the volume (`volume.rs`).
 //!
 //! A new layer: a file here with a type that has `next`, and passes on in `serve` what it does not
-//! keep; one line where the chain is built, in `volume.rs` or in `serve/exports.rs`.
+//! keep; one line where the chain is built, in `volume.rs` or in `exports/mod.rs`.
 //!
 //! Not here: what the volume does with a request (`volume`).
 

@@ -10,7 +10,7 @@
 //! anything can change the block again, and the receiver can keep that order. A volume that has
 //! been closed tells nothing more.
 //!
-//! Not here: how it is sent (`serve/upstream/hint_sender.rs`).
+//! Not here: how it is sent (`upstream/hint_sender.rs`).
 
 use std::sync::Arc;
 

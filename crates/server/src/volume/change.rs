@@ -6,7 +6,7 @@
 //! memory is taken, then the shards change one after another, and at last the memory that is not
 //! needed any more is given back.
 //!
-//! Not here: whether the server has so much memory to give (`serve/change.rs`), and what may be
+//! Not here: whether the server has so much memory to give (`process/change.rs`), and what may be
 //! dirty (`flush.rs`).
 
 use std::sync::atomic::Ordering;

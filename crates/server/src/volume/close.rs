@@ -5,8 +5,8 @@
 //! the others (`dirty.rs`). A store that refuses everything may recover: it is tried again for the
 //! time that the configuration allows.
 //!
-//! Not here: what a server does with all its volumes (`serve/run.rs`), and the file that keeps
-//! unwritten data (`serve/unwritten.rs`).
+//! Not here: what a server does with all its volumes (`process/run.rs`), and the file that keeps
+//! unwritten data (`process/unwritten.rs`).
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use undercroft_nbd::{Client, ClientOptions};
-use undercroft_server::serve::CacheShare;
+use undercroft_server::process::CacheShare;
 
 use crate::disk::{Cut, Disk, SECTOR};
 use crate::history::Event;

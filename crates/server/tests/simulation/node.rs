@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use undercroft_nbd::{Connector, Transport};
-use undercroft_server::serve::{Running, ServerConfig, Settings, Surroundings};
+use undercroft_server::process::{Running, ServerConfig, Settings, Surroundings};
 
 use crate::disk::Disk;
 use crate::report::Log;

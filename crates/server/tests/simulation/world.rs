@@ -186,7 +186,7 @@ impl World {
     async fn is_away(&self, volume: usize) -> bool {
         let name = &self.scenario.volumes[volume].name;
         let running = self.top.running.lock().await;
-        let is_there = |running: &undercroft_server::serve::Running| {
+        let is_there = |running: &undercroft_server::process::Running| {
             running.volumes().iter().any(|volume| volume.config().name == *name)
         };
         let bad = self.lowest().disk(volume).is_some_and(|disk| !disk.bad_writes().is_empty());

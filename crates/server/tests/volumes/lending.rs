@@ -1,6 +1,6 @@
 //! Memory that moves between caches: who gets it and when, what is counted, and what a store or a
 //! client that behaves badly can do. The clock is the runtime's, so that minutes pass at once. The
-//! rules alone are tested beside them (`serve/lending`).
+//! rules alone are tested beside them (`process/lending`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use undercroft_server::Volume;
-use undercroft_server::serve::{Running, ServerConfig, Settings, Surroundings};
+use undercroft_server::process::{Running, ServerConfig, Settings, Surroundings};
 
 use crate::common::{Shared, TestStore, read, write};
 

@@ -17,7 +17,7 @@ use undercroft_hints::{
 use undercroft_nbd::ClientOptions;
 use undercroft_server::AwareStats;
 use undercroft_server::VolumeConfig;
-use undercroft_server::serve::CacheShare;
+use undercroft_server::process::CacheShare;
 use undercroft_sim::{AwareReport, Config, LevelConfig, simulate};
 use undercroft_tools::{ProbeOptions, Replay, ReplayReport, probe, replay};
 use undercroft_trace::{

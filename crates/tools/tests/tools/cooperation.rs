@@ -12,7 +12,7 @@ use undercroft_cache::{Counts, WriteMode};
 use undercroft_client::{CachedClient, CachedOptions};
 use undercroft_hints::Report;
 use undercroft_server::VolumeConfig;
-use undercroft_server::serve::CacheShare;
+use undercroft_server::process::CacheShare;
 use undercroft_sim::{Config, Cooperation, Evictions, LevelConfig, simulate_placed};
 use undercroft_tools::{Replay, replay};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::{Counts, WriteMode};
 use undercroft_nbd::{Client, ClientOptions};
-use undercroft_server::serve::CacheShare;
+use undercroft_server::process::CacheShare;
 use undercroft_server::{VolumeConfig, Write};
 use undercroft_sim::{Config, LevelConfig, Lowest, WriteBack, simulate};
 use undercroft_tools::{Replay, replay};

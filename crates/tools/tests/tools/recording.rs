@@ -10,7 +10,7 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::policy::{Context, Spec};
 use undercroft_hints::Report;
 use undercroft_nbd::{Client, ClientOptions};
-use undercroft_server::serve::CacheShare;
+use undercroft_server::process::CacheShare;
 use undercroft_server::{Stats, VolumeConfig};
 use undercroft_sim::{
     Config, Cooperation, DerivedEvictions, Evictions, LevelConfig, simulate, simulate_placed,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use undercroft_nbd::{Endpoint, Uri};
-use undercroft_server::serve::{Address, CacheShare, Running, ServerConfig};
+use undercroft_server::process::{Address, CacheShare, Running, ServerConfig};
 use undercroft_server::{Volume, VolumeConfig};
 
 /// A server, as long as this is there.

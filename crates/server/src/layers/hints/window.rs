@@ -1,5 +1,5 @@
 //! The operation of a window: what a client reads and writes there, in a session
-//! (`hints.rs`) or through a control export (`serve/control_export.rs`).
+//! (`hints.rs`) or through a control export (`exports/control.rs`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,0 +1,251 @@
+//! Changes of a volume while it is served, in one place for SIGHUP and `undercroft set`: cache
+//! size, policy, placement, the bounds of write-back, access and limits.
+//!
+//! Memory: what a volume's cache gets is within the server's total (`cache`), if that is given, and
+//! within what the machine has. What `undercroft set` has changed holds until the configuration is
+//! read again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use undercroft_nbd::Peer;
+use undercroft_text::Bytes;
+
+use crate::config::{Changes, Settings, VolumeConfig};
+use crate::exports::set::{Asked, DROP, SetError};
+use crate::process::memory_limit;
+use crate::process::run::Running;
+use crate::volume::Volume;
+
+/// How long a change waits for a store that must take dirty blocks first. It goes on afterwards.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Running {
+    /// Waits until an administrator asks for a change; give it to [`set`](Self::set).
+    pub async fn asked(&self) -> Asked {
+        self.exports.door.next().await
+    }
+
+    /// Changes a volume as an administrator asks, and answers. All that is asked for is changed, or
+    /// nothing. May be dropped at any point.
+    pub async fn set(&mut self, asked: Asked) {
+        let result = self.set_options(&asked).await;
+        match &result {
+            Ok(told) => {
+                let told = told.lines().next().unwrap_or_default().to_owned();
+                tracing::warn!(volume = asked.volume, by = asked.by, told, "set");
+            }
+            Err(why) => {
+                tracing::warn!(volume = asked.volume, by = asked.by, "not set: {why}");
+            }
+        }
+        asked.answer(result);
+    }
+
+    async fn set_options(&mut self, asked: &Asked) -> Result<String, SetError> {
+        // A reload may have come in between.
+        self.exports.door.admit(&asked.peer).map_err(SetError::Failed)?;
+        let name = Some(asked.volume.clone()).filter(|name| !name.is_empty());
+        let name = &name.or_else(|| self.exports.default_name()).unwrap_or_default();
+        let options: Vec<&str> = asked.options.lines().filter(|line| !line.is_empty()).collect();
+        let found = self.config.volumes.iter().position(|volume| volume.name == *name);
+        let (Some(at), Some(volume)) = (found, self.served(name)) else {
+            let served = self.volumes();
+            let served = served.iter().map(|volume| volume.config().name.as_str());
+            let served = served.collect::<Vec<_>>().join(", ");
+            return Err(SetError::Wrong(match found {
+                None => format!("there is no volume '{name}'; served are: {served}"),
+                Some(_) => format!(
+                    "volume '{name}' is not served yet, since its store is away: change the \
+                     configuration, and send SIGHUP"
+                ),
+            }));
+        };
+        if options == [DROP] {
+            return drop_cached(&volume).await.map_err(SetError::Failed);
+        }
+        if options.is_empty() {
+            return Err(SetError::Wrong("nothing to change: give KEY=VALUE".to_owned()));
+        }
+        let now = self.config.volumes[at].clone();
+        let next = Settings::changed(&now, &options).map_err(SetError::Wrong)?;
+        self.config.validate_access(&next).map_err(SetError::Wrong)?;
+        let goes_on = self.set_cache(at, &next).await.map_err(SetError::Failed)?;
+        self.change_write_back(at, &next);
+        self.change_access(at, &next).await;
+        let keys = options.iter().filter_map(|option| option.split_once('=')).map(|(key, _)| key);
+        let by_hand = self.set_by_hand.entry(name.clone()).or_default();
+        keys.for_each(|key| by_hand.push(key.to_owned()));
+        by_hand.sort();
+        by_hand.dedup();
+        let mut told = format!("volume '{name}': {}", options.join(", "));
+        if goes_on {
+            told += "\nits store takes what must leave the cache; the rest follows by itself";
+        }
+        told += "\nuntil the next restart or reload: to keep it, put it into the configuration";
+        Ok(told)
+    }
+
+    /// The volume with a name, if it is served.
+    fn served(&self, name: &str) -> Option<Arc<Volume>> {
+        self.volumes().into_iter().find(|volume| volume.config().name == name)
+    }
+
+    /// Changes the cache of the volume at a place of the configuration: all of size, policy and
+    /// placement, or nothing. Returns whether the change still goes on.
+    async fn set_cache(&mut self, at: usize, next: &VolumeConfig) -> Result<bool, String> {
+        let Some(after) = self.planned_cache(at, next)? else { return Ok(false) };
+        let now = &self.config.volumes[at];
+        if after.cache_bytes() > now.cache_bytes() {
+            let total = self.config.is_cache_given.then_some(self.config.cache_bytes);
+            has_room(&self.config.volumes, &after, total)?;
+            let others = self.config.volumes.iter().filter(|volume| volume.name != after.name);
+            let volumes: Vec<_> = others.cloned().chain([after.clone()]).collect();
+            memory_limit::check(&volumes).map_err(|error| error.to_string())?;
+        }
+        // What others have lent must be theirs before it can be given away.
+        let _nothing_is_lent = self.lending.take_back(&self.exports).await?;
+        self.change_cache(after).await
+    }
+
+    /// The volume at a place of the configuration as it is with the cache of `next`; `None` if that
+    /// is the same. Whether there is memory is another question.
+    pub(crate) fn planned_cache(
+        &self,
+        at: usize,
+        next: &VolumeConfig,
+    ) -> Result<Option<VolumeConfig>, String> {
+        let now = &self.config.volumes[at];
+        if !now.has_changed(next, Changes::Cache) {
+            return Ok(None);
+        }
+        let mut after = now.clone();
+        after.take_cache(next);
+        // A part of the rest is as it was divided at the start; and blocks are as large as before.
+        let rest = if next.cache == now.cache { now.cache_bytes() } else { next.cache_bytes() };
+        after.share_rest(rest)?;
+        if let Some((option, why)) = now.fixes(&after) {
+            return Err(format!("{option}: changed, which needs a restart ({why})"));
+        }
+        if let Some(volume) = self.served(&now.name) {
+            volume.can_change(&after)?;
+        }
+        Ok(Some(after))
+    }
+
+    /// Changes the cache of a volume as [planned](Self::planned_cache), or not at all. Nothing may
+    /// be lent meanwhile. Returns whether the change still goes on.
+    pub(crate) async fn change_cache(&mut self, after: VolumeConfig) -> Result<bool, String> {
+        let Some(volume) = self.served(&after.name) else { return Ok(false) };
+        // A task of its own, because it must run to its end.
+        let (changes, wanted) = (Arc::clone(&volume), after.clone());
+        let mut change = tokio::spawn(async move { changes.change(&wanted).await });
+        let goes_on = match timeout(PATIENCE, &mut change).await {
+            Ok(Ok(result)) => result.map(|()| false)?,
+            Ok(Err(error)) => return Err(error.to_string()),
+            Err(_) => {
+                tokio::spawn(tell_failure(change, after.name.clone()));
+                true
+            }
+        };
+        let (name, cache) = (after.name.clone(), Bytes(after.cache_bytes()));
+        let (policy, placement) = (after.policy.to_string(), after.placement.to_string());
+        tracing::info!(volume = name, %cache, policy, placement, "its cache has changed");
+        self.replace_config(after);
+        self.config.cache_bytes = self.config.cache_bytes.max(self.config.assigned());
+        Ok(goes_on)
+    }
+
+    /// Changes what may be dirty in the volume at a place of the configuration.
+    pub(crate) fn change_write_back(&mut self, at: usize, next: &VolumeConfig) {
+        let now = &mut self.config.volumes[at];
+        if !now.has_changed(next, Changes::WriteBack) {
+            return;
+        }
+        now.take_write_back(next);
+        if let Some(volume) = self.served(&next.name) {
+            volume.set_write_back(next);
+        }
+        tracing::info!(volume = next.name, "what may be dirty has changed");
+    }
+
+    /// Changes who may use the volume at a place of the configuration, and how much.
+    pub(crate) async fn change_access(&mut self, at: usize, next: &VolumeConfig) {
+        let changed = self.config.volumes[at].take_access(next);
+        let Some((before, entry)) = self.exports.change_rules(next) else { return };
+        log_access(&next.name, &changed);
+        let unwelcome = |peer: &Peer| entry.revokes(&before, peer);
+        self.end_connections(&entry, unwelcome).await;
+    }
+
+    /// Forgets what was set by hand: the configuration was read again.
+    pub(crate) fn forget_what_was_set(&mut self) {
+        for (volume, options) in self.set_by_hand.drain() {
+            let options = options.join(", ");
+            tracing::warn!(volume, options, "what was set is the configuration's again");
+        }
+    }
+}
+
+/// Logs which rules of access, or which limits, have changed. The members of a group change without
+/// a key.
+fn log_access(volume: &str, keys: &[&str]) {
+    let are_limits =
+        |key: &&str| !["tls-required", "clients", "writers", "connections"].contains(key);
+    let (only_limits, keys) = (!keys.is_empty() && keys.iter().all(are_limits), keys.join(" "));
+    if only_limits {
+        tracing::info!(volume, keys, "its limits have changed");
+    } else {
+        tracing::info!(volume, keys, "who may use it has changed");
+    }
+}
+
+/// Drops what a volume has cached. Returns what is to be said of that.
+async fn drop_cached(volume: &Arc<Volume>) -> Result<String, String> {
+    let (name, drops) = (&volume.config().name, Arc::clone(volume));
+    // A task of its own, because a range that is registered must be ended.
+    let dropping = tokio::spawn(async move { drops.drop_cached().await });
+    match timeout(PATIENCE, dropping).await {
+        Ok(Ok(dropped)) => {
+            let blocks = dropped?;
+            Ok(format!("volume '{name}': {blocks} blocks dropped from the cache"))
+        }
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!(
+            "volume '{name}' waits for requests that its store has not answered; what is cached is \
+             dropped as soon as they are, unless blocks are dirty by then"
+        )),
+    }
+}
+
+/// Whether the cache of a volume as it is to be fits beside those of the others among `volumes`.
+/// `total`: what all caches may have together, if that is given.
+pub(crate) fn has_room(
+    volumes: &[VolumeConfig],
+    after: &VolumeConfig,
+    total: Option<u64>,
+) -> Result<(), String> {
+    let others = volumes.iter().filter(|volume| volume.name != after.name);
+    let taken = others.map(VolumeConfig::cache_bytes).sum();
+    let Some(total) = total else { return Ok(()) };
+    let (free, own) = (total.saturating_sub(taken), after.cache_bytes());
+    if own <= free {
+        return Ok(());
+    }
+    Err(format!(
+        "it asks for {} of cache, and {} of {} are free for it: give the server a larger cache, or \
+         other volumes a smaller one",
+        Bytes(own),
+        Bytes(free),
+        Bytes(total)
+    ))
+}
+
+/// Logs if a change that goes on fails after all.
+async fn tell_failure(change: JoinHandle<Result<(), String>>, volume: String) {
+    if let Ok(Err(why)) = change.await {
+        tracing::error!(volume, "its cache has not changed: {why}");
+    }
+}

@@ -1,0 +1,32 @@
+//! The server as a program runs it: volumes opened from a configuration, listeners, warm restart,
+//! reload, changes while it runs, memory that moves between caches, and shutdown.
+//!
+//! Not here: the configuration (`config`), what clients open (`exports`), pages and metrics
+//! (`http`), stores that are servers (`upstream`), and what a volume does with a request.
+
+pub(crate) mod absent;
+pub(crate) mod arrivals;
+pub(crate) mod change;
+pub(crate) mod check;
+pub(crate) mod error;
+pub(crate) mod lending;
+pub(crate) mod listeners;
+pub(crate) mod memory_limit;
+pub(crate) mod reload;
+pub(crate) mod run;
+pub(crate) mod state_folder;
+pub(crate) mod surroundings;
+pub(crate) mod unwritten;
+
+pub use crate::config::{
+    Address, CacheShare, Changes, ClientRule, Key, Limits, Reporting, ServerConfig, Settings,
+    TlsConfig, TlsMode,
+};
+pub use crate::exports::advice::advice_over_nbd;
+pub use crate::exports::set::{Asked, SetError, drop_over_nbd, set_over_nbd};
+pub use crate::exports::text::status_over_nbd;
+pub use check::{Checked, check};
+pub use error::ServeError;
+pub use run::Running;
+pub use surroundings::{GiveStore, Surroundings};
+pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

@@ -1,0 +1,41 @@
+//! What a server takes from its environment, beside its configuration: stores, connections to other
+//! servers, randomness. A program uses the system's. A test that must be reproducible gives its
+//! own.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use undercroft_nbd::Connector;
+use undercroft_store::Store;
+
+/// Gives a volume's store by the volume's name; `None`: open the configured one.
+pub type GiveStore = Arc<dyn Fn(&str) -> Option<Arc<dyn Store>> + Send + Sync>;
+
+/// Whatever is not given is taken from the system.
+#[derive(Clone, Default)]
+pub struct Surroundings {
+    /// Stores that are already open.
+    pub stores: Option<GiveStore>,
+    /// How other servers are reached.
+    pub connector: Option<Connector>,
+    /// Seed of everything that clients must not be able to guess.
+    pub seed: Option<u64>,
+}
+
+impl Surroundings {
+    pub(crate) fn store(&self, volume: &str) -> Option<Arc<dyn Store>> {
+        self.stores.as_ref().and_then(|give| give(volume))
+    }
+
+    /// A seed that clients cannot know, from the standard library's randomness.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| RandomState::new().hash_one(0))
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Surroundings({})", if self.seed.is_some() { "given" } else { "the system's" })
+    }
+}

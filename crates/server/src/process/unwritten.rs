@@ -1,0 +1,430 @@
+//! The file that keeps the blocks that a store did not take before its server ended, if the
+//! operator wants one (`unwritten = DIR`). The blocks are written to the store only on request.
+//!
+//! Old data must never replace new data. So a file is valid only until somebody could have changed
+//! the volume: a server that opens the volume for writing first renames the file from
+//! `NAME-TIME.unwritten` to `.outdated`. If the store consists of files, these must also be
+//! unchanged, to the nanosecond of their last change; opening one for writing, as every server
+//! does, changes that time. Changes of another kind of store by anything but a server with this
+//! folder are not noticed.
+//!
+//! The format: the magic bytes; length of the head in bytes (u32; all numbers are little-endian);
+//! the head as JSON; for each block its offset (u64), its length in bytes (u32) and its data; at
+//! the end `u64::MAX` and the CRC-32 of everything before (u32).
+
+use std::fs;
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use undercroft_nbd::ClientOptions;
+use undercroft_store::{OpenOptions, StoreSpec};
+
+use crate::geometry::BLOCK_BYTES_MAX;
+use crate::replace::open_regular;
+use crate::upstream;
+use crate::volume::Volume;
+use crate::volume::close::Unwritten;
+
+const MAGIC: &[u8; 8] = b"UCKEPT\r\n";
+
+/// Most bytes of a head.
+const HEAD_BYTES_MAX: u32 = 1 << 20;
+
+/// Extensions of the file's name: may be written to its store; may not any more; was written.
+const GOOD: &str = "unwritten";
+const OUTDATED: &str = "outdated";
+const WRITTEN: &str = "written";
+
+/// The head of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnwrittenHead {
+    /// The volume of the blocks.
+    pub volume: String,
+    /// Its store, as in the configuration.
+    pub store: String,
+    /// Bytes of the volume.
+    pub volume_bytes: u64,
+    /// Blocks in the file.
+    pub blocks: u64,
+    /// Why they were not written.
+    pub why: String,
+    /// The files that the store consists of, at the time of writing.
+    files: Vec<FileMark>,
+}
+
+/// Properties that show whether a file has been changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FileMark {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    changed_s: i64,
+    changed_ns: i64,
+}
+
+impl FileMark {
+    /// Whether both marks have the same properties, whatever the path.
+    fn is_same_as(&self, other: &FileMark) -> bool {
+        FileMark { path: other.path.clone(), ..self.clone() } == *other
+    }
+}
+
+/// A block that was not written.
+struct Kept {
+    offset: u64,
+    data: Bytes,
+}
+
+/// Why a file of unwritten blocks cannot be made, read, or written to its store.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {what}")]
+pub struct UnwrittenError {
+    path: PathBuf,
+    what: String,
+}
+
+fn failed(path: &Path, what: impl ToString) -> UnwrittenError {
+    UnwrittenError { path: path.to_owned(), what: what.to_string() }
+}
+
+/// Writes the blocks that a store did not take to a new file in `folder`. Returns its path.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn keep(
+    folder: &Path,
+    volume: &Volume,
+    store: &StoreSpec,
+    unwritten: &Unwritten,
+) -> Result<PathBuf, UnwrittenError> {
+    let blocks = unwritten.blocks.iter().flat_map(Clone::clone);
+    let kept: Vec<Kept> = blocks
+        .filter_map(|block| {
+            let data = volume.dirty_content(block)?;
+            Some(Kept { offset: block * unwritten.block_bytes, data })
+        })
+        .collect();
+    let name = &volume.config().name;
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let path = folder.join(format!("{name}-{}.{GOOD}", time.as_millis()));
+    let head = UnwrittenHead {
+        volume: name.clone(),
+        store: store.to_string(),
+        volume_bytes: volume.size(),
+        blocks: kept.len() as u64,
+        why: unwritten.why.to_string(),
+        files: file_marks(store),
+    };
+    save(&path, &head, &kept).map_err(|error| failed(&path, error))?;
+    Ok(path)
+}
+
+/// A volume is opened for writing: renames its kept files, which are outdated from now on.
+pub(crate) fn outdate(folder: &Path, volume: &str, store: &StoreSpec) {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in files.filter(|path| path.extension().is_some_and(|end| end == GOOD)) {
+        let head = match open_regular(&path).and_then(|file| read_head(&mut BufReader::new(file))) {
+            Ok(head) => head,
+            Err(error) => {
+                tracing::warn!("{}: {error}", path.display());
+                continue;
+            }
+        };
+        if head.volume != volume && head.store != store.to_string() {
+            continue;
+        }
+        let outdated = path.with_extension(OUTDATED);
+        match fs::rename(&path, &outdated).and_then(|()| sync_folder(folder)) {
+            Ok(()) => tracing::warn!(
+                volume,
+                "{} blocks that an earlier server could not write are kept in {}; the volume is \
+                 opened for writing now, so they can no longer be written to it",
+                head.blocks,
+                outdated.display()
+            ),
+            Err(error) => tracing::error!("{}: {error}", path.display()),
+        }
+    }
+}
+
+/// The content of a file of unwritten blocks: its head, and each block's offset and length in
+/// bytes.
+///
+/// # Errors
+/// It is another kind of file, or damaged.
+pub fn show_unwritten(path: &Path) -> Result<(UnwrittenHead, Vec<(u64, usize)>), UnwrittenError> {
+    let (head, kept) = load(path).map_err(|error| failed(path, error))?;
+    let blocks = kept.iter().map(|kept| (kept.offset, kept.data.len())).collect();
+    Ok((head, blocks))
+}
+
+/// Writes the blocks of a file to their store, or to `store` if that is its new place, and makes
+/// them durable. Then the file is renamed to `.written`.
+///
+/// # Errors
+/// The file is damaged; the volume was opened for writing since; or the store refuses the blocks.
+/// In the last case it may be tried again.
+pub async fn write_unwritten(
+    path: &Path,
+    store: Option<StoreSpec>,
+) -> Result<UnwrittenHead, UnwrittenError> {
+    let failed = |what: String| failed(path, what);
+    if path.extension().is_none_or(|end| end != GOOD) {
+        return Err(failed(format!(
+            "expected a file *.{GOOD}; one that is called .{OUTDATED} is older than what may have \
+             been written to the volume since, one that is called .{WRITTEN} was written"
+        )));
+    }
+    let (mut head, kept) = load(path).map_err(|error| failed(error.to_string()))?;
+    let spec = match store {
+        Some(spec) => spec,
+        None => head.store.parse::<StoreSpec>().map_err(|error| failed(error.to_string()))?,
+    };
+    // Before opening the store, because opening a file for writing counts as a change.
+    let found = file_marks(&spec);
+    let is_same = |then: &FileMark| found.iter().any(|now| now.is_same_as(then));
+    if let Some(changed) = head.files.iter().find(|mark| !is_same(mark)) {
+        return Err(failed(format!(
+            "{} was opened for writing, or changed, since these blocks were kept, which are older: \
+             nothing is written",
+            changed.path.display()
+        )));
+    }
+    let upstream = upstream::upstream(ClientOptions::default(), Duration::ZERO, None);
+    let options =
+        OpenOptions { must_exist: true, upstream: Some(upstream), ..OpenOptions::default() };
+    let store = spec.open(options).await;
+    let store = store.map_err(|error| failed(error.to_string()))?;
+    if store.facts().size < head.volume_bytes {
+        let (size, before) = (store.facts().size, head.volume_bytes);
+        return Err(failed(format!("the store has {size} bytes, the volume had {before}")));
+    }
+    let mut result = Ok(());
+    for one in &kept {
+        result = result.and(store.write(one.offset, vec![one.data.clone()], false).await);
+    }
+    let flushed = match result {
+        Ok(()) => store.flush().await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = flushed {
+        // This attempt changed the files, by writing only these blocks.
+        drop(store);
+        head.files = file_marks(&spec);
+        let kept = save(path, &head, &kept);
+        let kept = kept.map_err(|error| failed(format!("cannot be kept for another try: {error}")));
+        return Err(kept.err().unwrap_or_else(|| failed(error.to_string())));
+    }
+    if let Err(error) = store.close().await {
+        tracing::warn!("{spec}: cannot be given up: {error}");
+    }
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let renamed = fs::rename(path, path.with_extension(WRITTEN));
+    renamed.and_then(|()| sync_folder(folder)).map_err(|error| failed(error.to_string()))?;
+    Ok(head)
+}
+
+/// The present marks of the regular files that a store consists of.
+fn file_marks(store: &StoreSpec) -> Vec<FileMark> {
+    let mark = |path: &Path| {
+        let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        Some(FileMark {
+            path: path.to_owned(),
+            device: found.dev(),
+            inode: found.ino(),
+            bytes: found.len(),
+            changed_s: found.mtime(),
+            changed_ns: found.mtime_nsec(),
+        })
+    };
+    store.files().into_iter().filter_map(mark).collect()
+}
+
+/// Makes a rename in the folder durable.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    fs::File::open(folder)?.sync_all()
+}
+
+/// Writes the file durably, under another name first, so that it is never incomplete.
+fn save(path: &Path, head: &UnwrittenHead, kept: &[Kept]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let part = tempfile::NamedTempFile::new_in(folder)?;
+    write(part.as_file(), head, kept)?;
+    part.as_file().sync_all()?;
+    part.persist(path)?;
+    sync_folder(folder)
+}
+
+fn write(file: &fs::File, head: &UnwrittenHead, kept: &[Kept]) -> io::Result<()> {
+    let mut out = Summed { inner: BufWriter::new(file), sum: Default::default() };
+    out.write_all(MAGIC)?;
+    let head = serde_json::to_vec(head)?;
+    out.write_all(&(head.len() as u32).to_le_bytes())?;
+    out.write_all(&head)?;
+    for Kept { offset, data } in kept {
+        out.write_all(&offset.to_le_bytes())?;
+        out.write_all(&(data.len() as u32).to_le_bytes())?;
+        out.write_all(data)?;
+    }
+    out.write_all(&u64::MAX.to_le_bytes())?;
+    let sum = out.sum.finalize();
+    out.inner.write_all(&sum.to_le_bytes())?;
+    out.inner.flush()
+}
+
+fn load(path: &Path) -> io::Result<(UnwrittenHead, Vec<Kept>)> {
+    let file = BufReader::new(open_regular(path)?);
+    let mut file = Summed { inner: file, sum: Default::default() };
+    let head = read_head(&mut file)?;
+    let mut kept = Vec::new();
+    loop {
+        let offset = u64::from_le_bytes(array(&mut file)?);
+        if offset == u64::MAX {
+            break;
+        }
+        let length = u32::from_le_bytes(array(&mut file)?) as usize;
+        let end = offset.checked_add(length as u64);
+        if length > BLOCK_BYTES_MAX || end.is_none_or(|end| end > head.volume_bytes) {
+            return Err(damaged("a block that is not within the volume"));
+        }
+        let mut data = vec![0; length];
+        file.read_exact(&mut data)?;
+        kept.push(Kept { offset, data: data.into() });
+    }
+    let sum = file.sum.clone().finalize();
+    if u32::from_le_bytes(array(&mut file.inner)?) != sum || kept.len() as u64 != head.blocks {
+        return Err(damaged("the checksum does not match"));
+    }
+    Ok((head, kept))
+}
+
+fn read_head(file: &mut impl Read) -> io::Result<UnwrittenHead> {
+    if array::<8>(file)? != *MAGIC {
+        return Err(damaged("this is no file of unwritten blocks"));
+    }
+    let length = u32::from_le_bytes(array(file)?);
+    if length > HEAD_BYTES_MAX {
+        return Err(damaged("its head is too long"));
+    }
+    let mut head = vec![0; length as usize];
+    file.read_exact(&mut head)?;
+    serde_json::from_slice(&head).map_err(|error| damaged(&error.to_string()))
+}
+
+fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    from.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("{what}; it is damaged, or something else"))
+}
+
+/// Computes the CRC-32 of what passes.
+struct Summed<T> {
+    inner: T,
+    sum: crc32fast::Hasher,
+}
+
+impl<T: Write> Write for Summed<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.inner.write(bytes)?;
+        self.sum.update(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<T: Read> Read for Summed<T> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(bytes)?;
+        self.sum.update(&bytes[..count]);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(folder: &Path) -> (StoreSpec, UnwrittenHead) {
+        let image = folder.join("demo.img");
+        fs::write(&image, vec![0; 16384]).unwrap();
+        let store: StoreSpec = format!("file:{}", image.display()).parse().unwrap();
+        let head = UnwrittenHead {
+            volume: "demo".to_owned(),
+            store: store.to_string(),
+            volume_bytes: 16384,
+            blocks: 1,
+            why: "on purpose".to_owned(),
+            files: file_marks(&store),
+        };
+        (store, head)
+    }
+
+    fn kept() -> Vec<Kept> {
+        vec![Kept { offset: 4096, data: vec![7; 4096].into() }]
+    }
+
+    #[tokio::test]
+    async fn kept_blocks_go_to_their_store_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, head) = head(folder.path());
+        let path = folder.path().join("demo-1.unwritten");
+        save(&path, &head, &kept()).unwrap();
+        assert_eq!(show_unwritten(&path).unwrap(), (head.clone(), vec![(4096, 4096)]));
+        write_unwritten(&path, None).await.unwrap();
+        let image = fs::read(folder.path().join("demo.img")).unwrap();
+        assert!(image[4096..8192].iter().all(|&byte| byte == 7) && image[0] == 0);
+        let again = write_unwritten(&path.with_extension(WRITTEN), None).await;
+        assert!(again.is_err() && !path.exists());
+    }
+
+    #[tokio::test]
+    async fn old_blocks_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, head) = head(folder.path());
+        let path = folder.path().join("demo-1.unwritten");
+        save(&path, &head, &kept()).unwrap();
+        // Somebody else wrote to the file.
+        fs::write(folder.path().join("demo.img"), vec![1; 16384]).unwrap();
+        let refused = write_unwritten(&path, None).await.unwrap_err().to_string();
+        assert!(refused.contains("or changed, since"), "{refused}");
+        // A server opens the volume.
+        outdate(folder.path(), "another", &"mem(1MiB):".parse().unwrap());
+        assert!(path.exists());
+        outdate(folder.path(), "demo", &store);
+        assert!(!path.exists());
+        let refused = write_unwritten(&path.with_extension(OUTDATED), None).await;
+        assert!(refused.is_err());
+        let image = fs::read(folder.path().join("demo.img")).unwrap();
+        assert!(image.iter().all(|&byte| byte == 1));
+    }
+
+    #[test]
+    fn damage_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, head) = head(folder.path());
+        let path = folder.path().join("demo-1.unwritten");
+        save(&path, &head, &kept()).unwrap();
+        let whole = fs::read(&path).unwrap();
+        for at in (0..whole.len()).step_by(7) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(&path, &damaged).unwrap();
+            assert!(load(&path).is_err(), "byte {at}");
+            fs::write(&path, &whole[..at]).unwrap();
+            assert!(load(&path).is_err(), "cut at {at}");
+        }
+    }
+}
