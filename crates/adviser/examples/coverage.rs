@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use undercroft_adviser::{
     Adviser, CellFigure, Event, Figures, Kind, Options, Today, WIDENING_CORRECTED, budget,
 };
-use undercroft_cache::placement::{Placement, WayDown};
+use undercroft_cache::placement::{DataSource, Placement};
 use undercroft_cache::policy::Spec;
 use undercroft_cache::{Down, Level, WriteMode};
 use undercroft_random::{SplitMix64, hash};
@@ -279,7 +279,7 @@ fn hits(references: &[Reference], policy: &str, placement: &Placement, blocks: u
     before.extend(references.iter().map(|&(block, deed)| {
         if deed == Deed::Evict {
             if level.client_evicted(block) == Down::Fetch {
-                level.arrived(block, WayDown::Reload);
+                level.arrived(block, DataSource::Reload);
             }
         } else {
             let is_read = deed == Deed::Read;

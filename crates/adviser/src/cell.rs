@@ -1,6 +1,6 @@
 //! A cell: a miniature cache with one policy, placement and size, and its counts by group.
 
-use undercroft_cache::placement::{Eviction, Placement, PlacementError, Staging, WayDown};
+use undercroft_cache::placement::{DataSource, Eviction, Placement, PlacementError, Staging};
 use undercroft_cache::policy::Spec;
 use undercroft_cache::{Down, Level, WriteMode};
 
@@ -212,13 +212,13 @@ impl Cell {
             true => self.level.handed_over(block),
             false => self.level.client_evicted(block),
         };
-        let demotes = self.level.rules().is_some_and(|rules| rules.down == WayDown::Demote);
+        let demotes = self.level.rules().is_some_and(|rules| rules.down == DataSource::Demote);
         match down {
             Down::Fetch if offer.has_contents || demotes => {
-                self.level.arrived(block, WayDown::Demote);
+                self.level.arrived(block, DataSource::Demote);
             }
             Down::Fetch if offer.reload_cost.is_some_and(|cost| self.worth() > cost) => {
-                self.level.arrived(block, WayDown::Reload);
+                self.level.arrived(block, DataSource::Reload);
                 if counts {
                     self.reloads.count(at);
                 }

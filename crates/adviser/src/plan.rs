@@ -1,7 +1,7 @@
 //! Which cells an adviser has, and how large a sample its budget allows for them.
 
 use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{Eviction, OnHit, Placement, WayDown};
+use undercroft_cache::placement::{DataSource, Eviction, OnHit, Placement};
 use undercroft_cache::policy::Spec;
 
 use crate::adviser::Today;
@@ -28,7 +28,7 @@ pub(crate) fn placements(today: &Placement) -> Vec<Placement> {
         Placement::Access => vec![Placement::Access],
         Placement::Eviction(rules) if rules.on_hit == OnHit::Adaptive => {
             // With `auto`, contents are told one by one.
-            let down = if rules.is_auto { WayDown::Reload } else { rules.down };
+            let down = if rules.is_auto { DataSource::Reload } else { rules.down };
             let at_eviction = Eviction { on_hit: OnHit::Move, is_auto: false, down, ..rules };
             vec![Placement::Eviction(at_eviction), Placement::Access]
         }

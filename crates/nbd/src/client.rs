@@ -7,8 +7,8 @@ mod connection;
 mod connector;
 mod error;
 mod handshake;
-mod line;
 mod raw;
+mod reconnecting;
 mod replies;
 
 use std::future::Future;
@@ -30,8 +30,8 @@ use undercroft_text::{Endpoint, Uri};
 pub use channel::Channel;
 pub use connector::Connector;
 pub use error::ClientError;
-pub use line::{Line, LineId, OnLoss, connect_again};
 pub use raw::RawConnection;
+pub use reconnecting::{OnLoss, ReconnectId, ReconnectingClient, connect_again};
 
 use connection::{Call, Connection, Waiter};
 use handshake::Handshake;

@@ -84,7 +84,7 @@ mod budget;
 mod client;
 mod command;
 mod failure;
-mod lineage;
+mod generation;
 mod link;
 mod outbox;
 mod piece;
@@ -96,8 +96,8 @@ mod tls;
 pub mod wire;
 
 pub use client::{
-    Buffer, Channel, Client, ClientError, ClientOptions, Connector, Line, LineId, OnLoss,
-    RawConnection, ReadDone, Remote, connect_again,
+    Buffer, Channel, Client, ClientError, ClientOptions, Connector, OnLoss, RawConnection,
+    ReadDone, ReconnectId, ReconnectingClient, Remote, connect_again,
 };
 pub use command::{Answers, COMMANDS, Command, CommandInfo, CommandKind, Cost, Flags, Length};
 pub use link::{Ended, Transport};

@@ -6,15 +6,15 @@ mod busy_poll;
 pub(crate) mod certificate;
 mod context;
 mod encode;
+mod generations;
 mod handshake;
 mod inbox;
-mod lines;
 mod listen;
 mod negotiating;
 mod offer;
-mod patience;
-mod purse;
 mod refusals;
+mod reservation;
+mod stall_timer;
 mod threads;
 mod transmission;
 
@@ -38,8 +38,8 @@ use crate::wire::REP_ERR_POLICY;
 
 pub use listen::{Listener, UnixSocket};
 
+use generations::Lines;
 use handshake::{Handshake, Opened};
-use lines::Lines;
 use negotiating::Negotiating;
 use refusals::{RefusalLog, Refused};
 use threads::Threads;

@@ -341,7 +341,7 @@ counters! {
 
 impl AwareStats {
     /// Adds the counts of a message.
-    pub(crate) fn hear(&mut self, count: &CooperationStats) {
+    pub(crate) fn receive_hints(&mut self, count: &CooperationStats) {
         self.hints += count.hints;
         self.late_hints += count.late_hints;
         self.ignored_hints += count.ignored_hints;

@@ -24,10 +24,10 @@ const KINDS: [(&str, &str, Level); 9] = [
     ("undercroft_server::volume::store_health", "store", Level::WARN),
     ("undercroft_server::process::absent", "store", Level::WARN),
     ("undercroft_server::process::arrivals", "store", Level::WARN),
-    ("undercroft_nbd::client::line", "loss", Level::WARN),
+    ("undercroft_nbd::client::reconnecting", "loss", Level::WARN),
     ("undercroft_nbd::server::refusals", "refusal", Level::WARN),
     ("undercroft_server::process::change", "change", Level::INFO),
-    ("undercroft_server::process::set", "change", Level::INFO),
+    ("undercroft_server::exports::set", "change", Level::INFO),
     ("undercroft_server::process::lending", "change", Level::WARN),
     ("undercroft_server::process::reload", "reload", Level::INFO),
 ];
@@ -172,6 +172,21 @@ mod tests {
     use tracing::subscriber::with_default;
 
     use super::*;
+
+    #[test]
+    fn the_modules_of_all_kinds_exist() {
+        for (module, ..) in KINDS {
+            let (library, path) =
+                module.strip_prefix("undercroft_").unwrap().split_once("::").unwrap();
+            let file = format!("../{library}/src/{}", path.replace("::", "/"));
+            let exists = ["", "/mod"].iter().any(|end| {
+                std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join(format!("{file}{end}.rs"))
+                    .exists()
+            });
+            assert!(exists, "{module}");
+        }
+    }
 
     struct Keeps;
 

@@ -11,7 +11,7 @@ use crate::answer::{Answer, Failed, Outcome};
 use crate::counters::Source;
 use crate::geometry::Geometry;
 use crate::geometry::zeroes;
-use crate::overdue::Late;
+use crate::late_requests::Late;
 
 /// A request that could not be answered at once.
 pub(crate) struct Job {
@@ -83,7 +83,7 @@ pub(crate) struct BlockOp {
 }
 
 /// A request that is done; it is answered when no lock is held.
-pub(crate) struct Finished {
+pub(crate) struct Completion {
     pub(crate) reply: Reply,
     pub(crate) outcome: Outcome,
     pub(crate) operation: CommandKind,
@@ -144,7 +144,7 @@ impl Job {
 
     /// All parts have been submitted. `ready` has the pieces that were available at once, and empty
     /// ones for the others.
-    pub(crate) fn submitted(&self, ready: Pieces, reply: Option<Reply>) -> Option<Finished> {
+    pub(crate) fn submitted(&self, ready: Pieces, reply: Option<Reply>) -> Option<Completion> {
         let mut progress = self.progress();
         progress.reply = reply;
         if progress.pieces.count() == 0 {
@@ -165,7 +165,7 @@ impl Job {
         block: u64,
         geometry: &Geometry,
         result: Result<Option<Piece>, Failed>,
-    ) -> Option<Finished> {
+    ) -> Option<Completion> {
         let mut progress = self.progress();
         match result {
             Ok(Some(_)) if progress.late.is_some() => {}
@@ -189,7 +189,11 @@ impl Job {
 
     /// Answers the client with a failure; the job continues without it. Returns `None` if the
     /// client has been answered, or needs no answer.
-    pub(crate) fn give_up(&self, failed: Failed, late: impl FnOnce() -> Late) -> Option<Finished> {
+    pub(crate) fn give_up(
+        &self,
+        failed: Failed,
+        late: impl FnOnce() -> Late,
+    ) -> Option<Completion> {
         let mut progress = self.progress();
         let reply = progress.reply.take()?;
         progress.late = Some(late());
@@ -197,17 +201,17 @@ impl Job {
         Some(self.finished(reply, Err(failed), progress.source))
     }
 
-    fn finished(&self, reply: Reply, outcome: Outcome, source: Source) -> Finished {
+    fn finished(&self, reply: Reply, outcome: Outcome, source: Source) -> Completion {
         let operation = match self.kind {
             JobKind::Read => CommandKind::Read,
             // The partial blocks of a WRITE_ZEROES are written like data.
             JobKind::Write(_) | JobKind::Zero => CommandKind::Write,
             JobKind::Prefetch => CommandKind::Cache,
         };
-        Finished { reply, outcome, operation, source, started: self.started }
+        Completion { reply, outcome, operation, source, started: self.started }
     }
 
-    fn one_less(&self, mut progress: MutexGuard<'_, Progress>) -> Option<Finished> {
+    fn one_less(&self, mut progress: MutexGuard<'_, Progress>) -> Option<Completion> {
         progress.left -= 1;
         if progress.left > 0 {
             return None;

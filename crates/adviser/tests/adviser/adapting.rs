@@ -1,7 +1,7 @@
 //! Placement that adapts: it is compared as the two placements that it chooses between.
 
 use undercroft_adviser::{Adapting, Adviser, CellFigure, Figures, Kind, Options};
-use undercroft_cache::placement::{Eviction, Placement, WayDown};
+use undercroft_cache::placement::{DataSource, Eviction, Placement};
 use undercroft_cache::policy::Spec;
 use undercroft_cache::{Down, Level, WriteMode};
 use undercroft_random::SplitMix64;
@@ -129,11 +129,13 @@ fn follow(stream: &[(u64, Kind)], placement: &str, seed: u64) -> (Figures, Vec<b
     for round in stream.chunks(500) {
         for &(block, kind) in round {
             let (down, way) = match kind {
-                Kind::Evicted { has_contents: true } => (level.handed_over(block), WayDown::Demote),
-                Kind::Evicted { .. } => (level.client_evicted(block), WayDown::Reload),
+                Kind::Evicted { has_contents: true } => {
+                    (level.handed_over(block), DataSource::Demote)
+                }
+                Kind::Evicted { .. } => (level.client_evicted(block), DataSource::Reload),
                 _ => {
                     hits.push(level.reference(block, false, || false).hit);
-                    (Down::Skip, WayDown::Reload)
+                    (Down::Skip, DataSource::Reload)
                 }
             };
             if down == Down::Fetch {
@@ -141,7 +143,7 @@ fn follow(stream: &[(u64, Kind)], placement: &str, seed: u64) -> (Figures, Vec<b
             }
             while let Some((block, down)) = level.next_placement() {
                 if down == Down::Fetch {
-                    level.arrived(block, WayDown::Reload);
+                    level.arrived(block, DataSource::Reload);
                 }
             }
         }
@@ -158,5 +160,5 @@ fn follow(stream: &[(u64, Kind)], placement: &str, seed: u64) -> (Figures, Vec<b
 /// The placement `auto` as a server runs it.
 fn auto_below_a_server() -> Placement {
     let Placement::Eviction(rules) = "auto".parse().unwrap() else { unreachable!() };
-    Placement::Eviction(Eviction { down: WayDown::Reload, ..rules })
+    Placement::Eviction(Eviction { down: DataSource::Reload, ..rules })
 }

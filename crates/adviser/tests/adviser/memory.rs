@@ -23,7 +23,7 @@ fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u3
             if placement != Placement::Access {
                 let down = level.client_evicted(popular);
                 if down == undercroft_cache::Down::Fetch {
-                    level.arrived(popular, undercroft_cache::placement::WayDown::Reload);
+                    level.arrived(popular, undercroft_cache::placement::DataSource::Reload);
                 }
             }
         }

@@ -19,7 +19,7 @@ use super::adaptive::{Adaptive, Offer};
 use super::staging::StagingArea;
 use crate::bounded_lru_map::BoundedLruMap;
 use crate::hashed::{Frame, HashedCache, Resident, Served};
-use crate::placement::{Eviction, OnHit, PlacementError, Threshold, WayDown};
+use crate::placement::{DataSource, Eviction, OnHit, PlacementError, Threshold};
 use crate::policy::{Entry, Spec};
 
 /// The result of a counted reference.
@@ -184,7 +184,7 @@ impl EvictionPlacement {
         cache.clear_evicted();
         self.placed.foreseen += 1;
         let resident = cache.resident(block, None);
-        let has_contents = self.rules.down == WayDown::Demote && !self.is_auto();
+        let has_contents = self.rules.down == DataSource::Demote && !self.is_auto();
         Some((block, self.descend(cache, block, resident, has_contents)))
     }
 
@@ -304,7 +304,7 @@ impl EvictionPlacement {
     ) -> Down {
         cache.clear_evicted();
         self.placed.known_evictions += 1;
-        let has_contents = is_handed_over || self.rules.down == WayDown::Demote;
+        let has_contents = is_handed_over || self.rules.down == DataSource::Demote;
         let is_wanted = match &mut self.adaptive {
             None => true,
             Some(adaptive) => {
@@ -353,7 +353,7 @@ impl EvictionPlacement {
     fn is_worth_fetching(&self, cache: &HashedCache, block: u64, has_contents: bool) -> bool {
         match &self.adaptive {
             Some(adaptive) if adaptive.is_auto() => has_contents || adaptive.is_worth_a_reload(),
-            _ => self.rules.down == WayDown::Demote || self.is_above_threshold(cache, block),
+            _ => self.rules.down == DataSource::Demote || self.is_above_threshold(cache, block),
         }
     }
 
@@ -365,11 +365,11 @@ impl EvictionPlacement {
     }
 
     /// The data of an evicted block arrived, and it is placed.
-    pub(super) fn arrived(&mut self, block: u64, way: WayDown) {
-        self.note_placed(block, way == WayDown::Reload);
+    pub(super) fn arrived(&mut self, block: u64, way: DataSource) {
+        self.note_placed(block, way == DataSource::Reload);
         match way {
-            WayDown::Reload => self.placed.reloads += 1,
-            WayDown::Demote => self.placed.demotions_in += 1,
+            DataSource::Reload => self.placed.reloads += 1,
+            DataSource::Demote => self.placed.demotions_in += 1,
         }
     }
 
@@ -481,7 +481,7 @@ impl EvictionPlacement {
     }
 
     /// Sets how evicted blocks come down.
-    pub(super) fn set_way_down(&mut self, down: WayDown) {
+    pub(super) fn set_way_down(&mut self, down: DataSource) {
         self.rules.down = down;
     }
 

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use crate::content::{Digest, Prober, Unusable};
 use crate::counts::Counts;
 use crate::hashed::{Found, Frame, HashedCache};
-use crate::placement::{Eviction, OnHit, Placement, PlacementError, WayDown};
+use crate::placement::{DataSource, Eviction, OnHit, Placement, PlacementError};
 use crate::policy::{Awareness, Context, Entry, Policy, Spec, SpecError};
 use crate::reference::WriteMode;
 
@@ -56,7 +56,7 @@ pub use supply::Portion;
 /// One cache level.
 ///
 /// ```
-/// use undercroft_cache::placement::WayDown;
+/// use undercroft_cache::placement::DataSource;
 /// use undercroft_cache::policy::Spec;
 /// use undercroft_cache::{Down, Level, WriteMode};
 ///
@@ -68,7 +68,7 @@ pub use supply::Portion;
 /// assert!(level.is_empty());
 /// // The client evicts it. The level asks for its data, and is told that it came.
 /// assert_eq!(level.client_evicted(7), Down::Fetch);
-/// level.arrived(7, WayDown::Reload);
+/// level.arrived(7, DataSource::Reload);
 /// assert!(level.reference(7, false, || false).hit);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -113,7 +113,7 @@ impl Level {
             Placement::Access => None,
             Placement::Eviction(eviction) => Some(eviction),
             Placement::Global(order) => {
-                let (on_hit, down) = (OnHit::Move, WayDown::Demote);
+                let (on_hit, down) = (OnHit::Move, DataSource::Demote);
                 Some(Eviction { on_hit, down, order, ..Eviction::default() })
             }
         };
@@ -294,7 +294,7 @@ impl Level {
 
     /// Places an evicted block, whose data arrived in the given way. Returns its frame. Do not call
     /// it if a client has read or written the block since [`Down::Fetch`].
-    pub fn arrived(&mut self, block: u64, way: WayDown) -> Frame {
+    pub fn arrived(&mut self, block: u64, way: DataSource) -> Frame {
         if let Some(placement) = &mut self.placement {
             placement.arrived(block, way);
         }

@@ -4,7 +4,7 @@ use super::clients::Clients;
 use super::eviction::EvictionPlacement;
 use super::{BelowCounts, ClientCounts, Counts, Knowledge, Level, PlacementCounts};
 use crate::hashed::{Evicted, Frame, HashedCache};
-use crate::placement::{Eviction, OnHit, Placement, PlacementError, WayDown};
+use crate::placement::{DataSource, Eviction, OnHit, Placement, PlacementError};
 use crate::policy::{Awareness, Spec};
 
 impl Level {
@@ -178,7 +178,7 @@ impl Level {
     }
 
     /// Sets how evicted blocks come down.
-    pub fn set_way_down(&mut self, down: WayDown) {
+    pub fn set_way_down(&mut self, down: DataSource) {
         if let Some(placement) = &mut self.placement {
             placement.set_way_down(down);
         }

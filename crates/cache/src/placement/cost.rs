@@ -4,7 +4,7 @@
 //!
 //! This module has no clock: the caller reports the load of each period.
 
-use super::rules::WayDown;
+use super::rules::DataSource;
 
 /// The other way must cost less than this share of the current way.
 const LEAD: f64 = 0.8;
@@ -35,25 +35,25 @@ impl Load {
 /// Chooses between `Demote` and `Reload` for each period.
 #[derive(Clone, Copy, Debug)]
 pub struct WayByCost {
-    way: WayDown,
+    way: DataSource,
     changes: u64,
 }
 
 impl Default for WayByCost {
     /// Starts with reloads, which cost the client nothing.
     fn default() -> Self {
-        Self { way: WayDown::Reload, changes: 0 }
+        Self { way: DataSource::Reload, changes: 0 }
     }
 }
 
 impl WayByCost {
     /// Chooses the way for the next period from the load of the last one. It changes only if the
     /// other way is a fifth cheaper.
-    pub fn review(&mut self, load: &Load) -> WayDown {
+    pub fn review(&mut self, load: &Load) -> DataSource {
         let (demotion, reload) = load.costs_us();
         let next = match self.way {
-            WayDown::Reload if demotion < LEAD * reload => WayDown::Demote,
-            WayDown::Demote if reload < LEAD * demotion => WayDown::Reload,
+            DataSource::Reload if demotion < LEAD * reload => DataSource::Demote,
+            DataSource::Demote if reload < LEAD * demotion => DataSource::Reload,
             same => same,
         };
         self.changes += u64::from(next != self.way);
@@ -62,7 +62,7 @@ impl WayByCost {
     }
 
     /// The current way.
-    pub fn way(&self) -> WayDown {
+    pub fn way(&self) -> DataSource {
         self.way
     }
 
@@ -83,18 +83,18 @@ mod tests {
             way.review(&Load { block_bytes: 8000, free_bytes_per_s, reload_us: 8000.0, idle_share })
         };
         // A demotion takes 16 ms, then 1 ms; a reload 8 ms, then 80 ms.
-        assert_eq!(at(0.5e6, 1.0), WayDown::Reload);
-        assert_eq!(at(8e6, 1.0), WayDown::Demote);
+        assert_eq!(at(0.5e6, 1.0), DataSource::Reload);
+        assert_eq!(at(8e6, 1.0), DataSource::Demote);
         // 9 ms against 8 ms, 11 ms against 8 ms.
-        assert_eq!(at(8e6 / 9.0, 1.0), WayDown::Demote);
-        assert_eq!(at(8e6 / 11.0, 1.0), WayDown::Reload);
-        assert_eq!(at(8e6 / 7.0, 1.0), WayDown::Reload);
-        assert_eq!(at(8e6 / 11.0, 0.1), WayDown::Demote);
+        assert_eq!(at(8e6 / 9.0, 1.0), DataSource::Demote);
+        assert_eq!(at(8e6 / 11.0, 1.0), DataSource::Reload);
+        assert_eq!(at(8e6 / 7.0, 1.0), DataSource::Reload);
+        assert_eq!(at(8e6 / 11.0, 0.1), DataSource::Demote);
         // Neither has capacity left: no change. Then the disks have some, then the link.
-        assert_eq!(at(0.0, 0.0), WayDown::Demote);
-        assert_eq!(at(-1.0, 0.5), WayDown::Reload);
-        assert_eq!(at(0.0, 0.0), WayDown::Reload);
-        assert_eq!(at(1e6, 0.0), WayDown::Demote);
+        assert_eq!(at(0.0, 0.0), DataSource::Demote);
+        assert_eq!(at(-1.0, 0.5), DataSource::Reload);
+        assert_eq!(at(0.0, 0.0), DataSource::Reload);
+        assert_eq!(at(1e6, 0.0), DataSource::Demote);
         assert_eq!(way.changes(), 5);
     }
 }

@@ -12,4 +12,6 @@ mod rules;
 
 pub use cost::{Load, WayByCost};
 pub use reloads::{ReloadCounts, ReloadQueue};
-pub use rules::{Eviction, OnHit, Order, Placement, PlacementError, Staging, Threshold, WayDown};
+pub use rules::{
+    DataSource, Eviction, OnHit, Order, Placement, PlacementError, Staging, Threshold,
+};

@@ -28,7 +28,7 @@ pub struct Eviction {
     /// Which evicted blocks are worth placing.
     pub threshold: Threshold,
     /// How an evicted block comes down; with `by_cost`, only at the start.
-    pub down: WayDown,
+    pub down: DataSource,
     /// Whether the way down is chosen by cost at run time; the caller then needs a clock.
     pub by_cost: bool,
     /// How many of the last written blocks keep their data beside the cache. They can be placed
@@ -63,7 +63,7 @@ pub enum Threshold {
 
 /// How an evicted block comes down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WayDown {
+pub enum DataSource {
     /// The server reads it from disk.
     Reload,
     /// The client sends it.
@@ -88,7 +88,7 @@ impl Eviction {
     /// needs no counts.
     pub fn counted(&self, capacity: u32) -> u32 {
         let needs = !matches!(self.threshold, Threshold::Accesses(0 | 1));
-        let counts = needs && self.down == WayDown::Reload;
+        let counts = needs && self.down == DataSource::Reload;
         if counts { capacity.saturating_mul(COUNTED) } else { 0 }
     }
 }
@@ -122,7 +122,7 @@ impl Default for Eviction {
         Self {
             on_hit: OnHit::Adaptive,
             threshold: Threshold::Accesses(0),
-            down: WayDown::Reload,
+            down: DataSource::Reload,
             by_cost: false,
             staging: Staging::Blocks(0),
             order: Order::ReadFirst,
@@ -134,7 +134,7 @@ impl Default for Eviction {
 impl Eviction {
     /// The rules of the placement `auto`. In a simulation, clients hand over what they evict.
     pub fn auto() -> Self {
-        let (down, staging) = (WayDown::Demote, Staging::Auto);
+        let (down, staging) = (DataSource::Demote, Staging::Auto);
         Self { down, staging, is_auto: true, ..Self::default() }
     }
 }
@@ -261,9 +261,9 @@ impl Eviction {
             "threshold" => self.threshold = value.parse()?,
             "down" => {
                 (self.down, self.by_cost) = match value {
-                    "reload" => (WayDown::Reload, false),
-                    "demote" => (WayDown::Demote, false),
-                    "auto" => (WayDown::Reload, true),
+                    "reload" => (DataSource::Reload, false),
+                    "demote" => (DataSource::Demote, false),
+                    "auto" => (DataSource::Reload, true),
                     _ => return Err(wrong("reload, demote or auto")),
                 }
             }
@@ -381,8 +381,8 @@ impl fmt::Display for Placement {
                 match down {
                     _ if down == (usual.by_cost, usual.down) => (),
                     (true, _) => f.write_str(",down=auto")?,
-                    (_, WayDown::Demote) => f.write_str(",down=demote")?,
-                    (_, WayDown::Reload) => f.write_str(",down=reload")?,
+                    (_, DataSource::Demote) => f.write_str(",down=demote")?,
+                    (_, DataSource::Reload) => f.write_str(",down=reload")?,
                 }
                 match eviction.staging {
                     staging if staging == usual.staging => (),

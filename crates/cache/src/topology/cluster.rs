@@ -15,7 +15,7 @@ use super::holders::{Holders, MAX_HOLDERS};
 use super::server::{Server, ServerSpec};
 use crate::counts::Counts;
 use crate::level::{Down, Level, PlacementCounts};
-use crate::placement::{Order, Placement, PlacementError, WayDown};
+use crate::placement::{DataSource, Order, Placement, PlacementError};
 use crate::policy::{Context, Spec};
 use crate::reference::WriteMode;
 
@@ -277,7 +277,7 @@ impl Cluster {
     }
 
     /// Sets how evicted blocks come down to a server.
-    pub fn set_way_down(&mut self, server: usize, down: WayDown) {
+    pub fn set_way_down(&mut self, server: usize, down: DataSource) {
         self.servers[server].set_way_down(down);
     }
 

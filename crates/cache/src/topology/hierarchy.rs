@@ -4,7 +4,7 @@
 //! Everything that a level asks for happens at once.
 
 use crate::level::{Down, Level, Referred};
-use crate::placement::{Order, PlacementError, WayDown};
+use crate::placement::{DataSource, Order, PlacementError};
 use crate::policy::{Entry, Policy};
 use crate::reference::{Reference, WriteMode};
 
@@ -81,7 +81,7 @@ impl Hierarchy {
             let why = "blocks that are evicted need a level below the first to go to: add one";
             return Err(PlacementError(why.into()));
         };
-        if lower.len() > 1 && rules.down == WayDown::Reload {
+        if lower.len() > 1 && rules.down == DataSource::Reload {
             return Err(PlacementError(
                 "placement eviction is one server below clients, which reloads from disk what \
                  they evicted; for more levels use gl"
@@ -284,11 +284,11 @@ fn carry_out(
         }
         Down::Staged(_) => Move::Staged(entry, depth),
         Down::Fetch => {
-            let way = level.rules().map_or(WayDown::Reload, |rules| rules.down);
+            let way = level.rules().map_or(DataSource::Reload, |rules| rules.down);
             level.arrived(entry.into(), way);
             match way {
-                WayDown::Reload => Move::Reloaded(entry, depth),
-                WayDown::Demote => Move::Demoted(entry, depth),
+                DataSource::Reload => Move::Reloaded(entry, depth),
+                DataSource::Demote => Move::Demoted(entry, depth),
             }
         }
     };

@@ -9,7 +9,7 @@ use undercroft_random::hash;
 use super::marginal::{Marginal, equal_parts};
 use crate::counts::Counts;
 use crate::level::{Down, Level, PlacementCounts, Referred};
-use crate::placement::{OnHit, Placement, PlacementError, WayDown};
+use crate::placement::{DataSource, OnHit, Placement, PlacementError};
 use crate::policy::Spec;
 use crate::reference::WriteMode;
 
@@ -143,7 +143,7 @@ impl Server {
     /// the block since [`Down::Fetch`].
     pub fn arrived(&mut self, client: usize, block: u64) {
         let at = self.part(client);
-        let way = self.parts[at].rules().map_or(WayDown::Reload, |rules| rules.down);
+        let way = self.parts[at].rules().map_or(DataSource::Reload, |rules| rules.down);
         self.parts[at].arrived(block, way);
         self.note_placed(at, block);
     }
@@ -172,7 +172,7 @@ impl Server {
     }
 
     /// Sets how evicted blocks come down.
-    pub fn set_way_down(&mut self, down: WayDown) {
+    pub fn set_way_down(&mut self, down: DataSource) {
         self.parts.iter_mut().for_each(|part| part.set_way_down(down));
     }
 

@@ -11,7 +11,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 use undercroft_client::{CachedClient, CachedOptions, Report};
-use undercroft_nbd::{Client, ClientError, ClientOptions, Failure, LineId};
+use undercroft_nbd::{Client, ClientError, ClientOptions, Failure, ReconnectId};
 
 use super::support::{PATIENCE, Place, Server, read, seeded, write};
 
@@ -215,7 +215,7 @@ async fn nor_does_a_late_write_of_a_caching_client() {
 async fn the_context_of_a_line_is_answered_and_ends_older_connections() {
     let place = Place::new();
     let server = place.serve("--volume v=mem:,size=1MiB");
-    let line = LineId::default();
+    let line = ReconnectId::default();
     let open = |context: String| {
         let contexts = vec!["base:allocation".to_owned(), context];
         let options = ClientOptions { contexts, ..ClientOptions::default() };
@@ -242,7 +242,7 @@ async fn the_context_of_a_line_is_answered_and_ends_older_connections() {
     assert!(matches!(&late, Err(ClientError::Refused(why)) if why.contains("newer")), "{late:?}");
     read(&next, 0, BLOCK).await.unwrap();
     // Another line, and none, are nobody's business.
-    let other = open(LineId::default().next()).await.unwrap();
+    let other = open(ReconnectId::default().next()).await.unwrap();
     let plain = server.connect("v").await;
     for client in [&next, &other, &plain] {
         read(client, 0, BLOCK).await.unwrap();

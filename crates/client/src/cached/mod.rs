@@ -21,7 +21,7 @@ use tokio::sync::{Notify, RwLock, oneshot};
 use undercroft_cache::Level;
 use undercroft_cache::policy::Context;
 use undercroft_hints::{Abilities, ClientId, MessageAnswer, Told};
-use undercroft_nbd::{ClientError, Failure, Line, LineId, Uri};
+use undercroft_nbd::{ClientError, Failure, ReconnectId, ReconnectingClient, Uri};
 
 pub use options::{CachedOptions, CachedStats};
 use session::{Operation, Session, Shape};
@@ -55,8 +55,8 @@ struct Shared {
     uri: Uri,
     options: CachedOptions,
     /// The identity by which the server recognises this client's successive connections.
-    id: LineId,
-    line: Line,
+    id: ReconnectId,
+    line: ReconnectingClient,
     /// Number of the last loss on the line that the caller was told of.
     told: AtomicU64,
     /// Held shared by each operation. Reconnecting takes it exclusively, and so waits until the
@@ -89,12 +89,12 @@ impl CachedClient {
         };
         let level = build().map_err(|error| ClientError::Refused(error.to_string()))?;
         let id = options.client_id.unwrap_or_else(ClientId::random);
-        let line = LineId::default();
+        let line = ReconnectId::default();
         let session = Session::open(uri, options, id, line.next()).await?;
         let shared = Arc::new(Shared {
             id: line,
             told: AtomicU64::new(0),
-            line: Line::new(uri.to_string(), session.client.clone()),
+            line: ReconnectingClient::new(uri.to_string(), session.client.clone()),
             running: Arc::default(),
             shape: session.shape,
             state: Mutex::new(State::new(level, options, session)),

@@ -3,7 +3,7 @@
 //! When a connection is lost, its operations fail, and the next operation reconnects. The cache is
 //! then emptied: the server may have lost writes that were not flushed, and somebody else may have
 //! written meanwhile. So later reads return what the server has. FLUSH reports what may be lost
-//! (`undercroft_nbd::Line`).
+//! (`undercroft_nbd::ReconnectingClient`).
 
 use std::sync::Arc;
 

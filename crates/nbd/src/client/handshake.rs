@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 
 use super::{ClientError, Remote};
 use crate::command::Flags;
-use crate::lineage;
+use crate::generation;
 use crate::link::Link;
 use crate::service::{AWAY, ExportInfo};
 use crate::wire::*;
@@ -46,7 +46,7 @@ impl Ending {
 }
 
 fn refusal(error: u32, text: String) -> ClientError {
-    if error == REP_ERR_POLICY && text.starts_with(lineage::BUSY) {
+    if error == REP_ERR_POLICY && text.starts_with(generation::BUSY) {
         return ClientError::Busy(text);
     }
     if error == REP_ERR_POLICY && text.starts_with(AWAY) {

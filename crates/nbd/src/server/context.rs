@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 
 use super::handshake::OptionError;
-use crate::lineage::{self, Lineage};
+use crate::generation::{self, ConnectionGeneration};
 use crate::service::{Context, Export};
 use crate::wire::*;
 
@@ -49,9 +49,9 @@ impl Selection {
     }
 
     /// The connection's place in the client's series, if the client sent it.
-    pub(super) fn lineage(&self) -> Option<Lineage> {
-        let context = self.contexts.iter().find(|context| context.key == lineage::KEY)?;
-        Lineage::parse(&context.name)
+    pub(super) fn generation(&self) -> Option<ConnectionGeneration> {
+        let context = self.contexts.iter().find(|context| context.key == generation::KEY)?;
+        ConnectionGeneration::parse(&context.name)
     }
 
     /// Appends the answers. Only selected contexts have an id.
@@ -67,6 +67,6 @@ impl Selection {
 
 /// The context that identifies a client's series of connections; every export has it.
 fn of_line(query: &str) -> Option<Context> {
-    let lineage = Lineage::parse(query)?;
-    Some(Context { name: lineage.to_string(), key: lineage::KEY, kept: None })
+    let generation = ConnectionGeneration::parse(query)?;
+    Some(Context { name: generation.to_string(), key: generation::KEY, kept: None })
 }

@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::offer::Offer;
-use crate::lineage;
+use crate::generation;
 use crate::outbox::Outbox;
 use crate::piece::Pieces;
 use crate::reply::{Answer, Ticket, Wants};
@@ -144,7 +144,7 @@ fn status_chunks(
         let found = contexts.iter().find(|(given, _)| given == key);
         let extents = match found {
             Some((_, extents)) => extents,
-            None if *key == lineage::KEY => &nothing[..],
+            None if *key == generation::KEY => &nothing[..],
             None => return Err("the export left out a context"),
         };
         let mut chunk = BytesMut::with_capacity(4 + 8 * extents.len().min(EXTENTS_TOLD));

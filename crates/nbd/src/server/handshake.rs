@@ -11,7 +11,7 @@ use super::context::Selection;
 use super::offer::Offer;
 use super::refusals::Refused;
 use super::{Guest, Inner};
-use crate::lineage::Lineage;
+use crate::generation::ConnectionGeneration;
 use crate::link::{Ended, Link};
 use crate::reply::Answers;
 use crate::service::{AWAY, Context, Export, ExportInfo, Peer, Refusal, Session};
@@ -299,7 +299,7 @@ impl<'a, 'r> Handshake<'a, 'r> {
     fn open(&mut self, name: &str) -> Result<Candidate, OptionError> {
         let export = self.find(name)?;
         let selection = self.selection.as_ref().filter(|selection| selection.export == name);
-        let lineage = selection.and_then(Selection::lineage);
+        let generation = selection.and_then(Selection::generation);
         let contexts = selection.map(|selection| selection.contexts.clone()).unwrap_or_default();
         let info = export.info(&self.peer, &contexts);
         let keys = contexts.iter().map(|context| context.key).collect();
@@ -307,14 +307,14 @@ impl<'a, 'r> Handshake<'a, 'r> {
             tracing::error!(export = name, "the export cannot be served: {error}");
             (REP_ERR_POLICY, "the export is not configured well".to_owned())
         })?;
-        Ok(Candidate { export, contexts, info, offer, lineage })
+        Ok(Candidate { export, contexts, info, offer, generation })
     }
 
     async fn connect(&mut self, name: &str, found: &Candidate) -> Result<Began<'a>, OptionError> {
         let guest = Guest::enter(self.server).ok_or_else(|| self.server.no_room())?;
         let answers = Arc::new(Answers::new(self.server.budget.share(&found.info.name)));
-        if let Some(lineage) = found.lineage {
-            self.server.lines.begin(&found.info.name, lineage, &answers).await?;
+        if let Some(generation) = found.generation {
+            self.server.lines.begin(&found.info.name, generation, &answers).await?;
         }
         let session = found.export.connect(&self.peer, &found.contexts);
         Ok((session.map_err(|refusal| refusal_reply(name, refusal))?, answers, guest))
@@ -382,7 +382,7 @@ struct Candidate {
     info: ExportInfo,
     offer: Offer,
     /// The connection's place in the client's series.
-    lineage: Option<Lineage>,
+    generation: Option<ConnectionGeneration>,
 }
 
 fn info_replies(found: &Candidate, wanted: &[u16]) -> Vec<InfoReply> {

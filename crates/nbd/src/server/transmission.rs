@@ -14,7 +14,7 @@
 //! 2. The task sleeps only after each of read, answers and send has reported that it must wait, or
 //!    has nothing to wait for.
 //! 3. A client that receives nothing keeps no frames. If others wait for the memory that is held
-//!    for it, it does not keep its connection either (`patience.rs`).
+//!    for it, it does not keep its connection either (`stall_timer.rs`).
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,8 +24,8 @@ use super::busy_poll;
 use super::encode::{put_answer, put_failure};
 use super::inbox::{Inbox, Incoming};
 use super::offer::{Checked, Misfit, Offer, REQUEST_BYTES};
-use super::patience::Patience;
-use super::purse::Purse;
+use super::reservation::Reservation;
+use super::stall_timer::StallTimer;
 use crate::link::{Ended, Link, Transport};
 use crate::outbox::Outbox;
 use crate::reply::{Answer, Answers, Reply, Ticket, Wants};
@@ -66,10 +66,10 @@ pub(crate) struct Transmission {
     is_told: bool,
     /// Total weight of the requests in flight.
     in_flight: usize,
-    purse: Purse,
-    patience: Patience,
+    reservation: Reservation,
+    stall_timer: StallTimer,
     /// Work done that has not been compensated by turns.
-    owed: u64,
+    work_debt: u64,
     max_requests: usize,
     max_bytes: u64,
 }
@@ -89,7 +89,7 @@ impl Transmission {
             inbox: Inbox::new(link.input),
             aside: 0,
             outbox: Outbox::default(),
-            purse: Purse::new(Arc::clone(&answers)),
+            reservation: Reservation::new(Arc::clone(&answers)),
             answers,
             requests: Vec::new(),
             taken: Vec::new(),
@@ -98,8 +98,8 @@ impl Transmission {
             is_gone: false,
             is_told: false,
             in_flight: 0,
-            patience: Patience::new(options.stall),
-            owed: 0,
+            stall_timer: StallTimer::new(options.stall),
+            work_debt: 0,
             max_requests: options.max_requests,
             max_bytes: options.max_bytes,
         }
@@ -115,7 +115,7 @@ impl Transmission {
 
     /// One turn, and the cleanup after it.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
-        self.owed = self.owed.saturating_sub(TURN);
+        self.work_debt = self.work_debt.saturating_sub(TURN);
         let poll = self.poll(cx);
         self.inbox.give_buffer_back();
         let unseen = self.inbox.unseen();
@@ -135,9 +135,9 @@ impl Transmission {
                 Poll::Pending => false,
             };
             let sent = queued - self.outbox.bytes();
-            self.purse.sent(self.outbox.freed());
-            self.owed += sent / SENT_FOR_ONE;
-            self.patience.moved(sent);
+            self.reservation.sent(self.outbox.freed());
+            self.work_debt += sent / SENT_FOR_ONE;
+            self.stall_timer.moved(sent);
             let over = self.closing || self.stop == Stop::Drain;
             if over && !self.is_told {
                 self.is_told = true;
@@ -147,19 +147,19 @@ impl Transmission {
             if self.stop == Stop::Now || (over && idle) {
                 return Poll::Ready(Ok(()));
             }
-            if self.owed >= TURN {
+            if self.work_debt >= TURN {
                 return rest(cx);
             }
             if read || answered || sent > 0 {
                 continue;
             }
             let is_stuck = self.outbox.bytes() > 0 || self.inbox.is_amid_data();
-            if self.patience.ends(cx, is_stuck, &mut self.outbox, &self.answers.share) {
+            if self.stall_timer.ends(cx, is_stuck, &mut self.outbox, &self.answers.share) {
                 let text = "the client takes and sends nothing, and others wait for the memory";
                 return Poll::Ready(Err(Ended::Refused(text.to_owned())));
             }
             if self.answers.queue.sleep(cx.waker(), self.stop) {
-                self.purse.give_back();
+                self.reservation.give_back();
                 if idle {
                     self.shrink();
                 }
@@ -172,21 +172,21 @@ impl Transmission {
     /// Whether a limit of the connection is reached.
     #[inline]
     fn full(&self) -> bool {
-        self.in_flight >= self.max_requests || self.purse.charged() >= self.max_bytes
+        self.in_flight >= self.max_requests || self.reservation.charged() >= self.max_bytes
     }
 
     /// Starts the buffered requests, or else reads once and starts what came. Returns whether there
     /// was anything.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<bool, Ended> {
-        if self.closing || self.owed >= TURN || self.purse.waits(cx) {
+        if self.closing || self.work_debt >= TURN || self.reservation.waits(cx) {
             return Ok(false);
         }
         if self.begin_batch()? {
             return Ok(true);
         }
-        if self.purse.is_short() {
+        if self.reservation.is_short() {
             // Room may have become free meanwhile.
-            return Ok(!self.purse.waits(cx));
+            return Ok(!self.reservation.waits(cx));
         }
         if self.full() && !self.inbox.is_amid_data() {
             return Ok(false);
@@ -196,7 +196,7 @@ impl Transmission {
             Poll::Pending => return Ok(false),
             Poll::Ready(result) => {
                 let count = result?;
-                self.patience.moved(count as u64);
+                self.stall_timer.moved(count as u64);
                 self.is_gone = count == 0;
                 self.closing = self.is_gone;
             }
@@ -211,18 +211,18 @@ impl Transmission {
         let mut any = false;
         loop {
             let is_amid = self.inbox.is_amid_data();
-            if self.closing || self.owed >= TURN || (self.full() && !is_amid) {
+            if self.closing || self.work_debt >= TURN || (self.full() && !is_amid) {
                 break;
             }
             // Even a refusal needs room for an answer.
-            if !is_amid && !self.purse.has(REQUEST_BYTES) {
+            if !is_amid && !self.reservation.has(REQUEST_BYTES) {
                 break;
             }
-            let purse = &mut self.purse;
+            let reservation = &mut self.reservation;
             let admit = |checked: &Checked| {
-                let fits = purse.has(checked.charge);
+                let fits = reservation.has(checked.charge);
                 if fits {
-                    purse.let_in(checked.charge);
+                    reservation.admit(checked.charge);
                 }
                 fits
             };
@@ -235,7 +235,7 @@ impl Transmission {
             any = true;
         }
         if !self.requests.is_empty() {
-            self.owed += self.session.serve(&mut self.requests);
+            self.work_debt += self.session.serve(&mut self.requests);
         }
         Ok(any)
     }
@@ -249,10 +249,10 @@ impl Transmission {
             charge: REQUEST_BYTES,
             weight: 0,
         };
-        self.owed += 1;
-        self.purse.let_in(REQUEST_BYTES);
-        self.purse.begun(REQUEST_BYTES);
-        self.purse.answered(&ticket);
+        self.work_debt += 1;
+        self.reservation.admit(REQUEST_BYTES);
+        self.reservation.begun(REQUEST_BYTES);
+        self.reservation.answered(&ticket);
         put_failure(&mut self.outbox, &self.offer, header.cookie, failure, text);
         self.outbox.charge(REQUEST_BYTES);
     }
@@ -261,9 +261,9 @@ impl Transmission {
     fn begin(&mut self, header: RequestHeader, checked: Checked) {
         let RequestHeader { cookie, offset, length, .. } = header;
         let Checked { command, wants, charge, weight, work } = checked;
-        self.purse.begun(charge);
+        self.reservation.begun(charge);
         self.in_flight += weight;
-        self.owed += work;
+        self.work_debt += work;
         let ticket = Ticket { cookie, offset, length, wants, charge, weight };
         let durable = header.flags & CMD_FLAG_FUA != 0;
         let reply = Reply::new(Arc::clone(&self.answers), ticket);
@@ -278,7 +278,7 @@ impl Transmission {
         let any = !self.taken.is_empty();
         for (ticket, answer) in self.taken.drain(..) {
             self.in_flight -= ticket.weight;
-            self.purse.answered(&ticket);
+            self.reservation.answered(&ticket);
             put_answer(&mut self.outbox, &self.offer, &ticket, answer);
         }
         any

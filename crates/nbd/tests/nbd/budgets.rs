@@ -187,19 +187,19 @@ impl Export for Costly {
     }
 
     fn connect(&self, _: &Peer, _: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        Ok(Box::new(CostlySession { all: self.clone(), owed: 0 }))
+        Ok(Box::new(CostlySession { all: self.clone(), work_debt: 0 }))
     }
 }
 
 struct CostlySession {
     all: Costly,
-    owed: u64,
+    work_debt: u64,
 }
 
 impl Session for CostlySession {
     fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
         requests.drain(..).for_each(|request| self.start(request));
-        std::mem::take(&mut self.owed)
+        std::mem::take(&mut self.work_debt)
     }
 }
 
@@ -208,7 +208,7 @@ impl CostlySession {
         match request.command {
             undercroft_nbd::Command::Cache => {
                 self.all.steps.fetch_add(STEPS_EACH, Ordering::SeqCst);
-                self.owed += STEPS_EACH;
+                self.work_debt += STEPS_EACH;
                 request.reply.done();
             }
             _ => request.reply.data(vec![Bytes::from(vec![0; request.length as usize])]),

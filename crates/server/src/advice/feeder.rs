@@ -20,7 +20,7 @@ use undercroft_cache::policy::Awareness;
 use crate::advice::key::key;
 use crate::advice::page::passed_over;
 use crate::advice::tap::{NOTES, NOTES_BYTES, Taken};
-use crate::advice::{Inner, Known, Stage, VolumeAdvice};
+use crate::advice::{AdviserState, Findings, Stage, VolumeAdvice};
 use crate::config::VolumeConfig;
 use crate::counters::Stats;
 use crate::exports::ExportTable;
@@ -56,7 +56,7 @@ struct Round {
 type Done = Result<(Box<Adviser>, Figures), NoAdvice>;
 
 /// What it did.
-enum Did {
+enum JobResult {
     Begin,
     Resize,
     /// The memory of the notes comes back.
@@ -104,21 +104,21 @@ pub(crate) async fn feed(exports: Weak<ExportTable>) {
 }
 
 /// The thread: works until the task has ended.
-fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, Did)>>) {
+fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, JobResult)>>) {
     // Of this thread only: in Linux a priority belongs to a thread.
     if let Err(error) = setpriority_process(None, NICE) {
         tracing::debug!("the adviser has no low priority: {error}");
     }
     for For(volume, work) in work {
         let result = match work {
-            Work::Begin(today, options) => (begin(today, &options), Did::Begin),
+            Work::Begin(today, options) => (begin(today, &options), JobResult::Begin),
             Work::Resize(mut adviser, today, options) => {
                 match adviser.resize(today.blocks, options.budget) {
-                    true => (Ok(figures(adviser)), Did::Resize),
+                    true => (Ok(figures(adviser)), JobResult::Resize),
                     false => {
                         // First, so that there are never two.
                         drop(adviser);
-                        (begin(today, &options), Did::Begin)
+                        (begin(today, &options), JobResult::Begin)
                     }
                 }
             }
@@ -134,7 +134,7 @@ fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, Did)>>) {
                 }
                 adviser.end_round();
                 taken.events.clear();
-                (Ok(figures(adviser)), Did::Take(taken))
+                (Ok(figures(adviser)), JobResult::Take(taken))
             }
         };
         if done.send(For(volume, result)).is_err() {
@@ -213,15 +213,16 @@ impl VolumeAdvice {
     fn work(&self, volume: &Volume) -> Option<Work> {
         let config = volume.now();
         let mut inner = self.lock();
-        let Inner { stage, spare, moments } = &mut *inner;
+        let AdviserState { stage, spare, checkpoints } = &mut *inner;
         let now = key(&config);
         match stage {
-            Stage::Away(..) => return None,
-            Stage::Off(of, _) if *of == now => return None,
-            Stage::Here(of, ..) if *of == now => {}
-            Stage::Here(of, ..) if of.rest == now.rest && refusal(&config).is_none() => {
+            Stage::Running(..) => return None,
+            Stage::Disabled(of, _) if *of == now => return None,
+            Stage::Idle(of, ..) if *of == now => {}
+            Stage::Idle(of, ..) if of.rest == now.rest && refusal(&config).is_none() => {
                 let (today, options) = to_advise(&config, self.tap.seed());
-                let Stage::Here(_, adviser, _) = std::mem::replace(stage, Stage::Away(now, None))
+                let Stage::Idle(_, adviser, _) =
+                    std::mem::replace(stage, Stage::Running(now, None))
                 else {
                     return None;
                 };
@@ -230,7 +231,7 @@ impl VolumeAdvice {
             _ => {
                 self.tap.close();
                 if let Some(why) = refusal(&config) {
-                    *stage = Stage::Off(now, why.to_owned());
+                    *stage = Stage::Disabled(now, why.to_owned());
                     return None;
                 }
                 if !self.tap.was_used() {
@@ -238,7 +239,7 @@ impl VolumeAdvice {
                     *stage = Stage::New;
                     return None;
                 }
-                *stage = Stage::Away(now, None);
+                *stage = Stage::Running(now, None);
                 let (today, options) = to_advise(&config, self.tap.seed());
                 return Some(Work::Begin(today, options));
             }
@@ -252,11 +253,11 @@ impl VolumeAdvice {
         // Miniatures that leave out what the cache does would be corrected by something else.
         let is_alike = passed_over(&config).next().is_none();
         let stats = volume.stats();
-        let miss_ratio = moments.miss_ratio(&stats).filter(|_| is_alike);
+        let miss_ratio = checkpoints.miss_ratio(&stats).filter(|_| is_alike);
         let round = Round { miss_ratio, adapting: adapting(volume, &stats) };
         match std::mem::replace(stage, Stage::New) {
-            Stage::Here(of, adviser, known) => {
-                *stage = Stage::Away(of, Some(known));
+            Stage::Idle(of, adviser, known) => {
+                *stage = Stage::Running(of, Some(known));
                 Some(Work::Take(adviser, taken, round))
             }
             _ => None,
@@ -267,40 +268,40 @@ impl VolumeAdvice {
     fn end(&self, volume: &Volume) {
         self.tap.close();
         let why = "it has failed; the server's log says why".to_owned();
-        self.lock().stage = Stage::Off(key(&volume.now()), why);
+        self.lock().stage = Stage::Disabled(key(&volume.now()), why);
     }
 
     /// Takes back what the thread worked with.
-    fn take(&self, volume: &Volume, done: Done, did: Did) {
+    fn take(&self, volume: &Volume, done: Done, did: JobResult) {
         let mut inner = self.lock();
-        let Inner { stage, spare, moments } = &mut *inner;
-        let Stage::Away(of, before) = std::mem::replace(stage, Stage::New) else { return };
+        let AdviserState { stage, spare, checkpoints } = &mut *inner;
+        let Stage::Running(of, before) = std::mem::replace(stage, Stage::New) else { return };
         let (adviser, figures) = match done {
             Ok(done) => done,
             Err(NoAdvice(why)) => {
-                *stage = Stage::Off(of, why);
+                *stage = Stage::Disabled(of, why);
                 return;
             }
         };
         match did {
-            Did::Take(taken) => *spare = taken.events,
-            Did::Resize => {}
-            Did::Begin => {
-                *moments = Default::default();
+            JobResult::Take(taken) => *spare = taken.events,
+            JobResult::Resize => {}
+            JobResult::Begin => {
+                *checkpoints = Default::default();
                 *spare = Vec::with_capacity(NOTES);
                 self.tap.open(adviser.sample(), Vec::with_capacity(NOTES));
             }
         }
         let known = match before {
-            Some(known) if known.figures.epochs == figures.epochs => Known { figures, ..known },
+            Some(known) if known.figures.epochs == figures.epochs => Findings { figures, ..known },
             _ => {
                 let (stats, block_bytes) = (volume.stats(), volume.config().block_bytes);
                 let (measured, read_hit_ratio) =
-                    moments.measure(&stats, volume.latencies(), block_bytes, &figures);
-                Known { figures, measured, read_hit_ratio }
+                    checkpoints.measure(&stats, volume.latencies(), block_bytes, &figures);
+                Findings { figures, measured, read_hit_ratio }
             }
         };
-        *stage = Stage::Here(of, adviser, known);
+        *stage = Stage::Idle(of, adviser, known);
     }
 }
 

@@ -5,7 +5,7 @@
 //! * `feeder.rs`: a task takes these notes, and one thread of low priority for all volumes runs the
 //!   miniature caches of `undercroft-adviser`. What it has no time for is left out, and counted.
 //! * `key.rs`: for which configuration an adviser is.
-//! * `moments.rs`: what the volume itself counted meanwhile.
+//! * `checkpoints.rs`: what the volume itself counted meanwhile.
 //! * `page.rs`: the JSON.
 //! * `ready.rs`: what the server itself acts on.
 //!
@@ -13,9 +13,9 @@
 //!
 //! Not here: the simulation, its errors and the sentences (`undercroft-adviser`).
 
+mod checkpoints;
 pub(crate) mod feeder;
 mod key;
-mod moments;
 pub(crate) mod page;
 pub(crate) mod ready;
 pub(crate) mod tap;
@@ -24,22 +24,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use undercroft_adviser::{Adviser, Event, Figures, Measured};
 
+use crate::advice::checkpoints::Checkpoints;
 use crate::advice::key::Key;
-use crate::advice::moments::Moments;
 use crate::advice::tap::Tap;
 
 /// The adviser of one volume.
 pub(crate) struct VolumeAdvice {
     pub(crate) tap: Tap,
-    inner: Mutex<Inner>,
+    inner: Mutex<AdviserState>,
 }
 
 /// What only the feeder and the pages use.
-struct Inner {
+struct AdviserState {
     stage: Stage,
     /// Memory for the next notes.
     spare: Vec<Event>,
-    moments: Moments,
+    checkpoints: Checkpoints,
 }
 
 /// How far it is.
@@ -47,16 +47,16 @@ enum Stage {
     /// No adviser has been made yet.
     New,
     /// The adviser is at the thread; the configuration that it is for, and what it knew last.
-    Away(Key, Option<Known>),
+    Running(Key, Option<Findings>),
     /// The adviser waits for more notes.
-    Here(Key, Box<Adviser>, Known),
+    Idle(Key, Box<Adviser>, Findings),
     /// There is no advice for this configuration, and why.
-    Off(Key, String),
+    Disabled(Key, String),
 }
 
 /// What is known of a volume.
 #[derive(Clone)]
-struct Known {
+struct Findings {
     figures: Figures,
     measured: Measured,
     /// The hit ratio that the volume itself counted, over about the same time.
@@ -67,12 +67,12 @@ impl VolumeAdvice {
     /// An adviser that has nothing to do until a feeder begins. For the parameters see
     /// [`Tap::new`].
     pub(crate) fn new(seed: u64, is_read_only: bool) -> Self {
-        let (spare, moments) = Default::default();
-        let inner = Mutex::new(Inner { stage: Stage::New, spare, moments });
+        let (spare, checkpoints) = Default::default();
+        let inner = Mutex::new(AdviserState { stage: Stage::New, spare, checkpoints });
         Self { tap: Tap::new(seed, is_read_only), inner }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, AdviserState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

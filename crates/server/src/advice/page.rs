@@ -7,7 +7,7 @@ use undercroft_adviser::{
     CellFigure, Figures, GROUPS, Measured, Sentences, State, between, sentences,
 };
 
-use crate::advice::{Known, Stage};
+use crate::advice::{Findings, Stage};
 use crate::config::VolumeConfig;
 use crate::exports::ExportEntry;
 use crate::process::absent::Absent;
@@ -22,7 +22,8 @@ pub(crate) fn json(exports: &[Arc<ExportEntry>], absent: &[Arc<Absent>]) -> Valu
         let (advice, known) = of_volume(entry.volume(), &config);
         volumes.insert(config.name.clone(), advice);
         all.extend(
-            known.map(|Known { figures, measured, .. }| (config.name.clone(), figures, measured)),
+            known
+                .map(|Findings { figures, measured, .. }| (config.name.clone(), figures, measured)),
         );
     }
     for absent in absent {
@@ -45,20 +46,20 @@ fn learning(why: &str) -> Value {
 }
 
 /// What is advised for a volume, and the figures if they are ready.
-fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Known>) {
+fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Findings>) {
     let inner = volume.advice.lock();
     let known = match &inner.stage {
-        Stage::Off(_, why) => return (off(why), None),
+        Stage::Disabled(_, why) => return (off(why), None),
         Stage::New if !volume.advice.tap.was_used() => {
             return (learning("no client has asked for anything so far"), None);
         }
-        Stage::New | Stage::Away(_, None) => {
+        Stage::New | Stage::Running(_, None) => {
             return (learning("the simulated caches are being made"), None);
         }
-        Stage::Away(_, Some(known)) | Stage::Here(_, _, known) => known.clone(),
+        Stage::Running(_, Some(known)) | Stage::Idle(_, _, known) => known.clone(),
     };
     drop(inner);
-    let Known { figures, measured, read_hit_ratio } = &known;
+    let Findings { figures, measured, read_hit_ratio } = &known;
     let Sentences { sentences, changes, mut assumptions } = sentences(figures, measured);
     if figures.state != State::Learning {
         assumptions.extend(passed_over(config).map(str::to_owned));

@@ -5,7 +5,7 @@
 use undercroft_adviser::Curve;
 
 use crate::advice::key::key;
-use crate::advice::{Inner, Stage};
+use crate::advice::{AdviserState, Stage};
 use crate::volume::Volume;
 
 /// What is known of the size of a cache, for its configuration of now.
@@ -25,15 +25,15 @@ impl Volume {
     pub(crate) fn ready_advice(&self) -> Option<Ready> {
         let now = key(&self.now());
         let mut inner = self.advice.lock();
-        let Inner { stage, moments, .. } = &mut *inner;
+        let AdviserState { stage, checkpoints, .. } = &mut *inner;
         let known = match stage {
-            Stage::Away(of, Some(known)) | Stage::Here(of, _, known) if *of == now => known,
+            Stage::Running(of, Some(known)) | Stage::Idle(of, _, known) if *of == now => known,
             _ => return None,
         };
         let block_bytes = self.config().block_bytes;
         let curve = Curve::of(&known.figures, block_bytes)?;
         let (upto_now, _) =
-            moments.measure(&self.stats(), self.latencies(), block_bytes, &known.figures);
+            checkpoints.measure(&self.stats(), self.latencies(), block_bytes, &known.figures);
         let (one, other) = (known.measured.reads_per_s, upto_now.reads_per_s);
         let reads_per_s = [one.min(other), one.max(other)];
         Some(Ready { curve, reads_per_s, miss_costs_s: upto_now.miss_costs_s })

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{OnHit, Order, Placement, Staging, WayDown};
+use undercroft_cache::placement::{DataSource, OnHit, Order, Placement, Staging};
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 use undercroft_store::StoreSpec;
 
 use super::keys::{Changes, Key, keys};
 use super::{CacheShare, ClientRule, Reporting, VolumeError, forms};
+use crate::eviction_sink::EvictionSink;
 use crate::geometry::BLOCK_BYTES_MAX;
-use crate::listener::Listener;
 use crate::volume::recorder::Recording;
 
 /// When a write is answered, and whether it is cached.
@@ -164,7 +164,7 @@ VolumeConfig {
     /// What the settings say of it, before defaults.
     given: toml::Table = toml::Table::new();
     /// Receives what leaves the cache: the server below, if it is to be told.
-    listener: Option<Arc<dyn Listener>> = None;
+    eviction_sink: Option<Arc<dyn EvictionSink>> = None;
     ]
 }
 }
@@ -291,7 +291,7 @@ impl VolumeConfig {
             }
             if rules.is_auto {
                 // Contents that a client hands over are told to the level one by one.
-                rules.down = WayDown::Reload;
+                rules.down = DataSource::Reload;
             }
         }
         placement

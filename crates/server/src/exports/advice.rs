@@ -31,7 +31,7 @@ pub(crate) fn export(volume: &str, owner: u64, text: Text) -> TextExport {
         read_only: true,
         owner,
         session: Box::new(move || {
-            Box::new(AdviceSession { text: Arc::clone(&text), told: Bytes::new(), owed: 0 })
+            Box::new(AdviceSession { text: Arc::clone(&text), told: Bytes::new(), work_debt: 0 })
         }),
     }
 }
@@ -40,13 +40,13 @@ pub(crate) fn export(volume: &str, owner: u64, text: Text) -> TextExport {
 struct AdviceSession {
     text: Text,
     told: Bytes,
-    owed: u64,
+    work_debt: u64,
 }
 
 impl Session for AdviceSession {
     fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
         requests.drain(..).for_each(|request| self.start(request));
-        std::mem::take(&mut self.owed)
+        std::mem::take(&mut self.work_debt)
     }
 }
 
@@ -61,7 +61,7 @@ impl AdviceSession {
                         return reply.fail(Failure::NotPermitted, REVOKED.to_owned());
                     };
                     self.told = told;
-                    self.owed += self.told.len() as u64 / BYTES_FOR_ONE;
+                    self.work_debt += self.told.len() as u64 / BYTES_FOR_ONE;
                 }
                 if self.told.len() > ADVICE_BYTES as usize {
                     let text = "the advice does not fit: ask the HTTP listener for /advice";

@@ -66,7 +66,7 @@ struct ControlSession(Window);
 impl Session for ControlSession {
     fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
         requests.drain(..).for_each(|request| self.start(request));
-        self.0.owed()
+        self.0.work_debt()
     }
 }
 
@@ -76,7 +76,7 @@ impl ControlSession {
             Command::Flush => return request.reply.done(),
             Command::BlockStatus { .. } => {
                 // Each shard is locked once.
-                self.0.owes(1);
+                self.0.add_work(1);
                 let wants = self.0.granted.demote && self.0.volume.wants_contents();
                 let status = if wants { WANTS_CONTENTS } else { 0 };
                 let extent = Extent { length: request.length, status };
@@ -85,8 +85,8 @@ impl ControlSession {
             _ => {}
         }
         let from = request.offset;
-        if let Some((heard, reply)) = self.0.request(request, from) {
-            match self.0.hear(heard) {
+        if let Some((received, reply)) = self.0.request(request, from) {
+            match self.0.receive_hints(received) {
                 Ok(()) => reply.done(),
                 Err(no_room) => reply.fail(Failure::NoMemory, no_room.to_string()),
             }

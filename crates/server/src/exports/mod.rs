@@ -20,7 +20,7 @@ use crate::advice::page;
 use crate::clock;
 use crate::config::{Changes, VolumeConfig};
 use crate::events;
-use crate::exports::set::Door;
+use crate::exports::set::AdminRequests;
 use crate::http::metrics;
 use crate::layers::access::{Access, ClientStats, Connection, admits, is_listed};
 use crate::layers::hints::{HintedExport, layout};
@@ -41,7 +41,7 @@ pub(crate) struct ExportTable {
     /// The latest status text.
     kept: Mutex<Option<StatusText>>,
     /// Where changes are asked for.
-    pub(crate) door: Arc<Door>,
+    pub(crate) admin: Arc<AdminRequests>,
 }
 
 /// How long a status text is kept for clients that read it in parts.
@@ -83,8 +83,8 @@ impl ExportTable {
         Arc::new_cyclic(|this| {
             let (by_name, order) = (RwLock::default(), RwLock::default());
             let (absent, kept) = (Mutex::default(), Mutex::default());
-            let door = Arc::default();
-            ExportTable { by_name, absent, order, this: this.clone(), epoch, kept, door }
+            let admin = Arc::default();
+            ExportTable { by_name, absent, order, this: this.clone(), epoch, kept, admin }
         })
     }
 
@@ -246,7 +246,7 @@ impl Exports for ExportTable {
 
     fn find(&self, name: &str, peer: &Peer) -> Result<Arc<dyn Export>, Refusal> {
         if let Some(volume) = name.strip_prefix(set::SET) {
-            return self.door.open(volume, peer).map(|export| Arc::new(export) as _);
+            return self.admin.open(volume, peer).map(|export| Arc::new(export) as _);
         }
         if let Some(volume) = name.strip_prefix(advice::ADVICE) {
             return self.advice(volume, peer);

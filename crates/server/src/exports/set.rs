@@ -52,17 +52,17 @@ pub enum SetError {
 
 /// Takes requests from administrators, and hands them to the running server.
 #[derive(Default)]
-pub(crate) struct Door {
+pub(crate) struct AdminRequests {
     administrators: RwLock<Vec<String>>,
     /// Whether a request is being served.
     is_busy: AtomicBool,
-    next: Mutex<Option<Asked>>,
+    next: Mutex<Option<AdminRequest>>,
     come: Notify,
 }
 
 /// A change that an administrator asks for: give it to
 /// [`Running::set`](crate::process::Running::set).
-pub struct Asked {
+pub struct AdminRequest {
     pub(crate) volume: String,
     /// `KEY=VALUE`, one a line.
     pub(crate) options: String,
@@ -70,10 +70,10 @@ pub struct Asked {
     pub(crate) by: String,
     pub(crate) peer: Peer,
     answer: Option<oneshot::Sender<Result<String, SetError>>>,
-    door: Arc<Door>,
+    admin: Arc<AdminRequests>,
 }
 
-impl Asked {
+impl AdminRequest {
     pub(crate) fn answer(mut self, result: Result<String, SetError>) {
         if let Some(answer) = self.answer.take() {
             // Nobody may wait for it any more.
@@ -82,14 +82,14 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for AdminRequest {
     fn drop(&mut self) {
-        self.door.is_busy.store(false, Ordering::SeqCst);
+        self.admin.is_busy.store(false, Ordering::SeqCst);
     }
 }
 
-impl Door {
-    /// Sets whose certificates open the door.
+impl AdminRequests {
+    /// Sets whose certificates open the export.
     pub(crate) fn set_administrators(&self, names: &[String]) {
         let mut all = self.administrators.write().unwrap_or_else(PoisonError::into_inner);
         *all = names.to_vec();
@@ -130,8 +130,8 @@ impl Door {
     /// The peer is no administrator.
     pub(crate) fn open(self: &Arc<Self>, volume: &str, peer: &Peer) -> Result<TextExport, Refusal> {
         self.admit(peer).map_err(Refusal::Denied)?;
-        let (door, peer) = (Arc::clone(self), peer.clone());
-        let administrator = Administrator { door, volume: volume.to_owned(), peer };
+        let (admin, peer) = (Arc::clone(self), peer.clone());
+        let administrator = Administrator { admin, volume: volume.to_owned(), peer };
         Ok(TextExport {
             name: format!("{SET}{volume}"),
             description: "changes of a volume while it is served",
@@ -160,15 +160,15 @@ impl Door {
             return None;
         }
         let (answer, awaited) = oneshot::channel();
-        let (volume, peer, door) = (who.volume.clone(), who.peer.clone(), Arc::clone(self));
-        let asked = Asked { volume, options, by, peer, answer: Some(answer), door };
+        let (volume, peer, admin) = (who.volume.clone(), who.peer.clone(), Arc::clone(self));
+        let asked = AdminRequest { volume, options, by, peer, answer: Some(answer), admin };
         *lock(&self.next) = Some(asked);
         self.come.notify_one();
         Some(awaited)
     }
 
     /// Waits for the next request.
-    pub(crate) async fn next(&self) -> Asked {
+    pub(crate) async fn next(&self) -> AdminRequest {
         loop {
             if let Some(asked) = lock(&self.next).take() {
                 return asked;
@@ -194,7 +194,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Who changes a volume.
 #[derive(Clone)]
 struct Administrator {
-    door: Arc<Door>,
+    admin: Arc<AdminRequests>,
     volume: String,
     peer: Peer,
 }
@@ -216,7 +216,7 @@ impl Session for SetSession {
 impl SetSession {
     fn start(&mut self, request: Request) {
         let Request { command, offset, length, reply, .. } = request;
-        let by = match self.by.door.admit(&self.by.peer) {
+        let by = match self.by.admin.admit(&self.by.peer) {
             Ok(by) => by,
             Err(why) => return reply.fail(Failure::NotPermitted, why),
         };
@@ -233,7 +233,7 @@ impl SetSession {
                 let Ok(options) = String::from_utf8(bytes) else {
                     return reply.fail(Failure::Invalid, "the options are no text".to_owned());
                 };
-                let Some(awaited) = self.by.door.ask(&self.by, by, options) else {
+                let Some(awaited) = self.by.admin.ask(&self.by, by, options) else {
                     let text = "another change is being made: try again when it has ended";
                     return reply.fail(Failure::Io, text.to_owned());
                 };
@@ -305,23 +305,23 @@ mod tests {
 
     #[test]
     fn a_request_that_waits_is_not_served_for_one_who_is_removed() {
-        let door = Arc::new(Door::default());
+        let admin = Arc::new(AdminRequests::default());
         let certificate = Some("admin".to_owned());
         let peer = Peer { certificate, encrypted: true, ..Peer::default() };
-        assert!(door.open("v", &peer).is_err());
-        door.set_administrators(&["admin".to_owned()]);
-        door.open("v", &peer).unwrap();
-        let who = Administrator { door: Arc::clone(&door), volume: "v".to_owned(), peer };
-        let ask = || door.ask(&who, String::new(), "client=admin".to_owned());
+        assert!(admin.open("v", &peer).is_err());
+        admin.set_administrators(&["admin".to_owned()]);
+        admin.open("v", &peer).unwrap();
+        let who = Administrator { admin: Arc::clone(&admin), volume: "v".to_owned(), peer };
+        let ask = || admin.ask(&who, String::new(), "client=admin".to_owned());
         let mut waits = ask().unwrap();
-        door.refuse_the_removed();
+        admin.refuse_the_removed();
         assert!(waits.try_recv().is_err(), "it is one still");
         assert!(ask().is_none(), "one at a time");
-        door.set_administrators(&[]);
-        door.refuse_the_removed();
+        admin.set_administrators(&[]);
+        admin.refuse_the_removed();
         let answer = waits.try_recv().unwrap().unwrap_err();
         assert!(answer.to_string().contains("administrators = ['NAME']"), "{answer}");
-        assert!(lock(&door.next).is_none() && !door.is_busy.load(Ordering::SeqCst));
-        assert!(door.admit(&who.peer).is_err());
+        assert!(lock(&admin.next).is_none() && !admin.is_busy.load(Ordering::SeqCst));
+        assert!(admin.admit(&who.peer).is_err());
     }
 }

@@ -18,7 +18,7 @@ use crate::layers::hints::layout::{COOP, Status, WINDOW, WindowLayout};
 use crate::layers::hints::window::Window;
 use crate::layers::volume::{self, VolumeExport};
 use crate::volume::hint_batch::HintBatch;
-use crate::volume::hint_dispatch::Heard;
+use crate::volume::hint_dispatch::ReceivedHints;
 use crate::volume::{RESIDENCY_BLOCKS, Volume};
 
 /// A volume as an export whose clients may opt in to hints.
@@ -80,7 +80,7 @@ struct Hints {
     /// The reply to a message that is sent together with that of its request.
     unanswered: Option<Reply>,
     /// A message about evictions by the next request, and whether that request has come.
-    riding: Option<(Heard, bool)>,
+    riding: Option<(ReceivedHints, bool)>,
     /// The evictions told with the current batch of requests.
     evictions: HintBatch,
     /// The requests of the batch for the volume.
@@ -121,7 +121,7 @@ impl Session for Hints {
     fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
         requests.drain(..).for_each(|request| self.take(request));
         self.pass_on();
-        self.window.owed()
+        self.window.work_debt()
     }
 }
 
@@ -138,8 +138,8 @@ impl Hints {
             let from = request.offset - self.base;
             let Some(request) = self.note(request) else { return };
             self.act();
-            if let Some((heard, reply)) = self.window.request(request, from) {
-                self.message(heard, reply);
+            if let Some((received, reply)) = self.window.request(request, from) {
+                self.message(received, reply);
             }
         } else if end <= self.size {
             if let Some((_, has_come)) = &mut self.riding {
@@ -172,9 +172,9 @@ impl Hints {
     fn pass_on(&mut self) {
         self.act();
         let work = self.next.serve(&mut self.batch);
-        self.window.owes(work);
-        if let Some((heard, _)) = self.riding.take_if(|(_, has_come)| *has_come) {
-            self.hear(heard);
+        self.window.add_work(work);
+        if let Some((received, _)) = self.riding.take_if(|(_, has_come)| *has_come) {
+            self.receive_hints(received);
         }
         if let Some(reply) = self.unanswered.take() {
             reply.done();
@@ -206,19 +206,19 @@ impl Hints {
     /// Applies the noted evictions.
     fn act(&mut self) {
         if !self.evictions.is_empty() {
-            self.window.owes(self.evictions.blocks());
+            self.window.add_work(self.evictions.blocks());
             self.window.volume.act(&mut self.evictions);
         }
     }
 
     /// Applies a message before any later request, except hints that ride with the next request.
-    fn message(&mut self, heard: Heard, reply: Reply) {
+    fn message(&mut self, received: ReceivedHints, reply: Reply) {
         if self.riding.is_some() || self.unanswered.is_some() {
             // In order: the request that the earlier message rode with, if it has come, and then
             // that message.
             self.pass_on();
-            if let Some((heard, _)) = self.riding.take() {
-                self.hear(heard);
+            if let Some((received, _)) = self.riding.take() {
+                self.receive_hints(received);
             }
         }
         self.unanswered = Some(reply);
@@ -227,18 +227,18 @@ impl Hints {
             Hint::Demote { rides, .. } => *rides,
             _ => false,
         };
-        if !(self.reads_first && heard.hints.iter().any(rides)) {
-            return self.hear(heard);
+        if !(self.reads_first && received.hints.iter().any(rides)) {
+            return self.receive_hints(received);
         }
-        let (riding, others) = heard.hints.into_iter().partition(rides);
-        self.riding = Some((Heard { hints: riding, bytes: 0, ..heard }, false));
-        self.hear(Heard { hints: others, ..heard });
+        let (riding, others) = received.hints.into_iter().partition(rides);
+        self.riding = Some((ReceivedHints { hints: riding, bytes: 0, ..received }, false));
+        self.receive_hints(ReceivedHints { hints: others, ..received });
     }
 
     /// Executes a message, or a part of one. If that fails, so does the message that is not
     /// answered yet.
-    fn hear(&mut self, heard: Heard) {
-        if let Err(no_room) = self.window.hear(heard) {
+    fn receive_hints(&mut self, received: ReceivedHints) {
+        if let Err(no_room) = self.window.receive_hints(received) {
             if let Some(reply) = self.unanswered.take() {
                 reply.fail(Failure::NoMemory, no_room.to_string());
             }
@@ -262,7 +262,7 @@ impl Hints {
         self.act();
         let mut residency = self.window.volume.residency(offset, length);
         // Examining a block costs less than reading it.
-        self.window.owes(RESIDENCY_BLOCKS as u64 / 4);
+        self.window.add_work(RESIDENCY_BLOCKS as u64 / 4);
         residency.truncate(if one { 1 } else { usize::MAX });
         if !self.allocation {
             return reply.extents(vec![(COOP, residency)]);

@@ -37,12 +37,12 @@ struct State {
 
 /// A request that waits, and its connection.
 struct Waiting {
-    line: Arc<Line>,
+    queue: Arc<ConnectionQueue>,
     request: Request,
 }
 
 /// A connection with its requests in order.
-struct Line {
+struct ConnectionQueue {
     number: u64,
     /// Name of its client.
     client: Arc<str>,
@@ -51,7 +51,7 @@ struct Line {
     /// Number of requests that wait, or are about to be passed on.
     waiting: AtomicUsize,
     /// Work done for requests that have waited, see [`Session::serve`].
-    owed: AtomicU64,
+    work_debt: AtomicU64,
 }
 
 impl Limiter {
@@ -93,8 +93,8 @@ impl Limiter {
             match next {
                 Next::Nothing => return,
                 Next::Wait(wait) => _ = timeout(wait, self.wanted.notified()).await,
-                Next::Pass(Waiting { line, request }) => {
-                    line.pass(request);
+                Next::Pass(Waiting { queue, request }) => {
+                    queue.pass(request);
                     tokio::task::yield_now().await;
                 }
             }
@@ -102,7 +102,7 @@ impl Limiter {
     }
 }
 
-impl Line {
+impl ConnectionQueue {
     fn session(&self) -> MutexGuard<'_, Box<dyn Session>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,7 +113,7 @@ impl Line {
             refuse(request);
         } else {
             let work = self.session().serve(&mut vec![request]);
-            self.owed.fetch_add(work, Ordering::Relaxed);
+            self.work_debt.fetch_add(work, Ordering::Relaxed);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
@@ -141,7 +141,7 @@ fn bytes_of(request: &Request) -> u64 {
 /// The layer for limits. It is there without limits, too, since they may be set at any time.
 pub(crate) struct RateLimit {
     limiter: Arc<Limiter>,
-    line: Arc<Line>,
+    queue: Arc<ConnectionQueue>,
     /// Where the task runs that lets requests pass.
     runtime: Handle,
 }
@@ -155,26 +155,26 @@ impl RateLimit {
         static LINES: AtomicU64 = AtomicU64::new(0);
         let client = client_of(connection.peer());
         limiter.state().shares.join(&client, Instant::now());
-        let line = Arc::new(Line {
+        let queue = Arc::new(ConnectionQueue {
             number: LINES.fetch_add(1, Ordering::Relaxed),
             client,
             session: Mutex::new(session),
             connection,
             waiting: AtomicUsize::new(0),
-            owed: AtomicU64::new(0),
+            work_debt: AtomicU64::new(0),
         });
-        RateLimit { limiter, line, runtime: Handle::current() }
+        RateLimit { limiter, queue, runtime: Handle::current() }
     }
 
     /// Whether requests pass without a look at the limits: there are none, and nothing waits.
     fn is_free(&self) -> bool {
         !self.limiter.limits.load(Ordering::Relaxed)
-            && self.line.waiting.load(Ordering::SeqCst) == 0
+            && self.queue.waiting.load(Ordering::SeqCst) == 0
     }
 
     /// Drops the waiting requests, which answers them.
     fn drop_waiting(&self) {
-        let Line { client, number, waiting, .. } = &*self.line;
+        let ConnectionQueue { client, number, waiting, .. } = &*self.queue;
         let dropped = self.limiter.state().shares.drop_line(client, *number, Instant::now());
         waiting.fetch_sub(dropped.len(), Ordering::SeqCst);
     }
@@ -183,40 +183,40 @@ impl RateLimit {
 impl Session for RateLimit {
     fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
         if self.is_free() {
-            return self.line.session().serve(requests);
+            return self.queue.session().serve(requests);
         }
         // Held until those that may pass are served, so that none that waits overtakes them.
-        let mut session = self.line.session();
+        let mut session = self.queue.session();
         let mut passing = Vec::with_capacity(requests.len());
         for request in requests.drain(..) {
             passing.extend(self.delay(request));
         }
-        session.serve(&mut passing) + self.line.owed.swap(0, Ordering::Relaxed)
+        session.serve(&mut passing) + self.queue.work_debt.swap(0, Ordering::Relaxed)
     }
 
     fn no_more(&mut self, is_gone: bool) {
         if is_gone {
             self.drop_waiting();
         }
-        self.line.session().no_more(is_gone);
+        self.queue.session().no_more(is_gone);
     }
 }
 
 impl RateLimit {
     /// Returns a request that may pass; others wait.
     fn delay(&self, request: Request) -> Option<Request> {
-        let Self { limiter, line, runtime } = self;
+        let Self { limiter, queue, runtime } = self;
         let (bytes, now) = (bytes_of(&request), Instant::now());
         let mut state = limiter.state();
         // Requests start to wait only here.
-        let is_first = line.waiting.load(Ordering::SeqCst) == 0;
-        if is_first && state.shares.try_pass(&line.client, bytes, now) {
+        let is_first = queue.waiting.load(Ordering::SeqCst) == 0;
+        if is_first && state.shares.try_pass(&queue.client, bytes, now) {
             return Some(request);
         }
-        line.connection.count_delayed();
-        line.waiting.fetch_add(1, Ordering::SeqCst);
-        let waiting = Waiting { line: Arc::clone(line), request };
-        state.shares.push(&line.client, line.number, (bytes, waiting), now);
+        queue.connection.count_delayed();
+        queue.waiting.fetch_add(1, Ordering::SeqCst);
+        let waiting = Waiting { queue: Arc::clone(queue), request };
+        state.shares.push(&queue.client, queue.number, (bytes, waiting), now);
         if std::mem::replace(&mut state.is_passing, true) {
             limiter.wanted.notify_one();
         } else {
@@ -229,6 +229,6 @@ impl RateLimit {
 impl Drop for RateLimit {
     fn drop(&mut self) {
         self.drop_waiting();
-        self.limiter.state().shares.leave(&self.line.client);
+        self.limiter.state().shares.leave(&self.queue.client);
     }
 }

@@ -14,7 +14,7 @@ use undercroft_nbd::Peer;
 use undercroft_text::Bytes;
 
 use crate::config::{Changes, Settings, VolumeConfig};
-use crate::exports::set::{Asked, DROP, SetError};
+use crate::exports::set::{AdminRequest, DROP, SetError};
 use crate::process::memory_limit;
 use crate::process::run::Running;
 use crate::volume::Volume;
@@ -24,13 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Running {
     /// Waits until an administrator asks for a change; give it to [`set`](Self::set).
-    pub async fn asked(&self) -> Asked {
-        self.exports.door.next().await
+    pub async fn asked(&self) -> AdminRequest {
+        self.exports.admin.next().await
     }
 
     /// Changes a volume as an administrator asks, and answers. All that is asked for is changed, or
     /// nothing. May be dropped at any point.
-    pub async fn set(&mut self, asked: Asked) {
+    pub async fn set(&mut self, asked: AdminRequest) {
         let result = self.set_options(&asked).await;
         match &result {
             Ok(told) => {
@@ -44,9 +44,9 @@ impl Running {
         asked.answer(result);
     }
 
-    async fn set_options(&mut self, asked: &Asked) -> Result<String, SetError> {
+    async fn set_options(&mut self, asked: &AdminRequest) -> Result<String, SetError> {
         // A reload may have come in between.
-        self.exports.door.admit(&asked.peer).map_err(SetError::Failed)?;
+        self.exports.admin.admit(&asked.peer).map_err(SetError::Failed)?;
         let name = Some(asked.volume.clone()).filter(|name| !name.is_empty());
         let name = &name.or_else(|| self.exports.default_name()).unwrap_or_default();
         let options: Vec<&str> = asked.options.lines().filter(|line| !line.is_empty()).collect();

@@ -23,7 +23,7 @@ pub use crate::config::{
     TlsConfig, TlsMode,
 };
 pub use crate::exports::advice::advice_over_nbd;
-pub use crate::exports::set::{Asked, SetError, drop_over_nbd, set_over_nbd};
+pub use crate::exports::set::{AdminRequest, SetError, drop_over_nbd, set_over_nbd};
 pub use crate::exports::text::status_over_nbd;
 pub use check::{Checked, check};
 pub use error::ServeError;

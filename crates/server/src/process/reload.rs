@@ -97,14 +97,14 @@ impl Running {
     /// Ends the connections of clients that new client roots do not confirm, and those by which
     /// changes are asked for of peers that are no administrators any more.
     async fn end_the_removed(&self) {
-        let door = &self.exports.door;
-        door.refuse_the_removed();
+        let admin = &self.exports.admin;
+        admin.refuse_the_removed();
         let is_untrusted = |peer: &Peer| !peer.is_trusted();
         let mut entries = self.exports.all();
         entries.extend(self.leaving.iter().cloned());
         // All are refused at once, and end together.
         join_all(entries.iter().map(|entry| self.end_connections(entry, is_untrusted))).await;
-        let is_removed = |owner: u64, peer: &Peer| owner == OWNER && door.admit(peer).is_err();
+        let is_removed = |owner: u64, peer: &Peer| owner == OWNER && admin.admit(peer).is_err();
         let is_meant = |owner: u64, peer: &Peer| is_untrusted(peer) || is_removed(owner, peer);
         let cut = self.server.hang_up(is_meant, GRACE).await;
         if cut > 0 {
@@ -251,7 +251,7 @@ impl Running {
         self.config.http_hosts.clone_from(&next.http_hosts);
         self.rights.hosts.set(&self.config);
         self.forget_what_was_set();
-        self.exports.door.set_administrators(&next.administrators);
+        self.exports.admin.set_administrators(&next.administrators);
         self.config.administrators = next.administrators.clone();
         self.config.is_cache_given = next.is_cache_given;
         for absent in std::mem::take(&mut plan.absent) {

@@ -103,7 +103,7 @@ impl Running {
         }
         let state = config.state.clone().map(StateFolder::open).transpose()?;
         let exports = ExportTable::new(surroundings.seed());
-        exports.door.set_administrators(&config.administrators);
+        exports.admin.set_administrators(&config.administrators);
         exports.set_order(config.volumes.iter().map(|volume| volume.name.clone()).collect());
         let opener = opener(config, &surroundings, &exports, state.as_ref())?;
         // All at once: one may have to wait for a service, or for a lease to expire.
@@ -339,7 +339,7 @@ pub(crate) async fn open_volume(
     })?;
     let mut config = config.clone();
     config.seed = surroundings.seed();
-    config.listener = sender.clone().map(|sender| sender as _);
+    config.eviction_sink = sender.clone().map(|sender| sender as _);
     let bytes = usize::try_from(config.memory_bytes()).map_err(|_| {
         ServeError::Plan(format!("volume {name}: the cache is larger than memory can be"))
     })?;

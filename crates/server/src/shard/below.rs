@@ -18,21 +18,21 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+use crate::eviction_sink::EvictionSink;
 use crate::geometry::Geometry;
-use crate::listener::Listener;
 use crate::shard::watchers::{Event, Goes};
 
 /// Who is told, and what is still to be told.
 pub(crate) struct Below {
-    listener: Arc<dyn Listener>,
+    eviction_sink: Arc<dyn EvictionSink>,
     /// Blocks that were evicted while they were dirty or had operations, and whether they were
     /// dirty. They leave when that is over.
     departed: HashMap<u64, bool, RandomState>,
 }
 
 impl Below {
-    pub(crate) fn new(listener: Arc<dyn Listener>) -> Self {
-        Self { listener, departed: HashMap::default() }
+    pub(crate) fn new(eviction_sink: Arc<dyn EvictionSink>) -> Self {
+        Self { eviction_sink, departed: HashMap::default() }
     }
 
     /// Checks that blocks which are still to leave have operations and no slot.
@@ -46,32 +46,32 @@ impl Below {
     }
 
     pub(super) fn watch(&mut self, event: &Event<'_>, geometry: &Geometry) {
-        let Self { listener, departed } = self;
+        let Self { eviction_sink, departed } = self;
         match *event {
             Event::Evicted { block, pending: Some(is_dirty), .. } => {
                 departed.insert(block, is_dirty);
             }
             Event::Evicted { block, pending: None, content, is_covered } => {
                 // A range that is being changed at the store makes the data unusable.
-                let may_hand_over = listener.wants_data() && !is_covered;
+                let may_hand_over = eviction_sink.wants_data() && !is_covered;
                 let piece = may_hand_over.then(|| content.piece(0, geometry.len(block))).flatten();
                 // A copy, because a slow link would keep the frame too long.
-                listener.left(block, piece.map(|piece| Bytes::copy_from_slice(&piece)));
+                eviction_sink.on_evicted(block, piece.map(|piece| Bytes::copy_from_slice(&piece)));
             }
             Event::Gone { block } => {
-                listener.left(block, None);
-                listener.settled();
+                eviction_sink.on_evicted(block, None);
+                eviction_sink.settled();
             }
             Event::Idle { block, to: Goes::Nowhere, .. } => {
                 match departed.remove(&block) {
-                    Some(true) => listener.left_dirty(block),
-                    Some(false) => listener.left(block, None),
+                    Some(true) => eviction_sink.on_evicted_dirty(block),
+                    Some(false) => eviction_sink.on_evicted(block, None),
                     None => return,
                 }
-                listener.settled();
+                eviction_sink.settled();
             }
             Event::Entered { block, .. } => _ = departed.remove(&block),
-            Event::Returned { block } => listener.is_back(block),
+            Event::Returned { block } => eviction_sink.on_readmitted(block),
             Event::Idle { .. }
             | Event::Left { .. }
             | Event::Activated { .. }
@@ -94,11 +94,11 @@ impl Below {
 }
 
 /// The blocks that a request evicts; empty without a server below that is told.
-pub(crate) type Riders = Vec<u64>;
+pub(crate) type Piggybacked = Vec<u64>;
 
-/// Tells the listener that the next request at the store evicted these blocks.
-pub(crate) fn ride(listener: Option<&Arc<dyn Listener>>, riders: &Riders) {
-    if let (Some(listener), false) = (listener, riders.is_empty()) {
-        listener.ride(riders);
+/// Says that the next request at the store evicted these blocks.
+pub(crate) fn piggyback(eviction_sink: Option<&Arc<dyn EvictionSink>>, piggybacked: &Piggybacked) {
+    if let (Some(eviction_sink), false) = (eviction_sink, piggybacked.is_empty()) {
+        eviction_sink.piggyback(piggybacked);
     }
 }

@@ -74,7 +74,7 @@ impl Shard {
         let mut shard = Self::new(level, pool, geometry, bounds);
         shard.watchers.placement = cooperates
             .then(|| Box::new(EvictionPlacement::new(capacity, seed, config.reload_at_once)));
-        shard.watchers.below = config.listener.clone().map(Below::new);
+        shard.watchers.below = config.eviction_sink.clone().map(Below::new);
         (shard.watchers.digests, shard.staged_frames) = (digests, config.staged_frames());
         Ok(shard)
     }

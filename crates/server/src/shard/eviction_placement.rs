@@ -38,12 +38,12 @@ pub(crate) struct EvictionPlacement {
 /// A block that is being read back. Other operations on it do not wait for that.
 pub(crate) struct Reloading {
     pub(crate) block: u64,
-    pub(crate) fate: Fate,
+    pub(crate) state: ReloadState,
 }
 
 /// What happens to a reloaded block when its data arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ReloadState {
     /// The block is placed.
     Wanted,
     /// A read of the block waits for the same data: its active record handles the result.
@@ -189,11 +189,12 @@ impl EvictionPlacement {
     /// one.
     pub(crate) fn join_reload(&mut self, block: u64) -> bool {
         let reloading = self.reloading.as_mut();
-        let Some(one) = reloading.filter(|one| one.block == block && one.fate == Fate::Wanted)
+        let Some(one) =
+            reloading.filter(|one| one.block == block && one.state == ReloadState::Wanted)
         else {
             return false;
         };
-        one.fate = Fate::Joined;
+        one.state = ReloadState::Joined;
         self.counters.reloads_joined += 1;
         true
     }
@@ -201,8 +202,8 @@ impl EvictionPlacement {
     /// Marks the running reload as void if its block has changed.
     fn void_reload(&mut self, is_changed: impl Fn(u64) -> bool) {
         if let Some(one) = &mut self.reloading {
-            if one.fate == Fate::Wanted && is_changed(one.block) {
-                one.fate = Fate::Void;
+            if one.state == ReloadState::Wanted && is_changed(one.block) {
+                one.state = ReloadState::Void;
             }
         }
     }

@@ -27,7 +27,7 @@ pub(crate) enum Verdict {
 }
 
 /// What the execution of an operation may read and change.
-pub(crate) struct Tools<'a> {
+pub(crate) struct OpContext<'a> {
     pub(crate) pool: &'a Pools,
     pub(crate) dirty: &'a mut DirtySet,
     pub(crate) geometry: &'a Geometry,
@@ -44,45 +44,50 @@ pub(crate) struct Tools<'a> {
     pub(crate) lent: usize,
 }
 
-pub(crate) fn execute(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Verdict {
+pub(crate) fn execute(
+    job: &Job,
+    block: u64,
+    state: &mut State,
+    context: &mut OpContext,
+) -> Verdict {
     match job.kind {
         JobKind::Read => {
-            let (from, to) = job.span(block, tools.geometry);
+            let (from, to) = job.span(block, context.geometry);
             let piece = state.content.sendable(from, to);
             piece.map_or(Verdict::Fetch, |piece| Verdict::Done(Some(piece)))
         }
         // Without a slot the data cannot be kept.
-        JobKind::Prefetch if !tools.resident => Verdict::Done(None),
+        JobKind::Prefetch if !context.resident => Verdict::Done(None),
         JobKind::Prefetch if state.content.is_absent() => Verdict::Fetch,
         JobKind::Prefetch => Verdict::Done(None),
         JobKind::Write(_) | JobKind::Zero => {
-            let keep = tools.resident || state.dirty.is_some();
-            if !keep && tools.lent > 0 && absorb(job, block, state, tools) {
+            let keep = context.resident || state.dirty.is_some();
+            if !keep && context.lent > 0 && absorb(job, block, state, context) {
                 return Verdict::Done(None);
             }
             // Without the bounds of dirty data it would be answered now.
-            let is_full = Part::new(job, block, tools.geometry).is_full();
-            let is_delayable = keep || tools.lent > 0 && is_full;
+            let is_full = Part::new(job, block, context.geometry).is_full();
+            let is_delayable = keep || context.lent > 0 && is_full;
             let is_bounded =
-                is_delayable && tools.geometry.write_back && !tools.delays && !job.durable;
-            let verdict = match (keep, tools.delays && !job.durable) {
+                is_delayable && context.geometry.write_back && !context.delays && !job.durable;
+            let verdict = match (keep, context.delays && !job.durable) {
                 // Two writes of a block never run at the store at the same time.
-                (false, _) | (_, false) if tools.writing_out => Verdict::Wait,
-                (false, _) => write_around(job, block, state, tools),
-                (true, false) => write_through(job, block, state, tools),
-                (true, true) => write_back(job, block, state, tools),
+                (false, _) | (_, false) if context.writing_out => Verdict::Wait,
+                (false, _) => write_around(job, block, state, context),
+                (true, false) => write_through(job, block, state, context),
+                (true, true) => write_back(job, block, state, context),
             };
             let is_begun = matches!(verdict, Verdict::Write(..));
-            tools.counters.bounded_writes += u64::from(is_bounded && is_begun);
+            context.counters.bounded_writes += u64::from(is_bounded && is_begun);
             verdict
         }
     }
 }
 
 /// Writes a block that does not stay in the cache: the data go to the store only.
-fn write_around(job: &Job, block: u64, state: &mut State, tools: &Tools) -> Verdict {
-    let part = Part::new(job, block, tools.geometry);
-    if part.is_aligned(tools.geometry) {
+fn write_around(job: &Job, block: u64, state: &mut State, context: &OpContext) -> Verdict {
+    let part = Part::new(job, block, context.geometry);
+    if part.is_aligned(context.geometry) {
         state.content = Content::Absent;
         return Verdict::Write(None, part.at);
     }
@@ -91,30 +96,30 @@ fn write_around(job: &Job, block: u64, state: &mut State, tools: &Tools) -> Verd
     }
     let bytes = part.patched(job, &state.content);
     state.content = Content::Absent;
-    part.write_from(&bytes, tools.geometry)
+    part.write_from(&bytes, context.geometry)
 }
 
 /// Takes a write of a whole block that does not stay in the cache into a spare frame, from which it
 /// is written out at once. So the client does not wait for the store, as with a resident block.
 /// Returns false, with nothing changed, if that is not possible.
-fn absorb(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> bool {
+fn absorb(job: &Job, block: u64, state: &mut State, context: &mut OpContext) -> bool {
     let is_possible =
-        tools.delays && !job.durable && Part::new(job, block, tools.geometry).is_full();
-    is_possible && write_now(job, block, state, tools.pool, tools.dirty, tools.geometry)
+        context.delays && !job.durable && Part::new(job, block, context.geometry).is_full();
+    is_possible && write_now(job, block, state, context.pool, context.dirty, context.geometry)
 }
 
 /// Writes through: answered when the store has the data. The copy is changed first, and dropped if
 /// the store fails.
-fn write_through(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Verdict {
-    let part = Part::new(job, block, tools.geometry);
+fn write_through(job: &Job, block: u64, state: &mut State, context: &mut OpContext) -> Verdict {
+    let part = Part::new(job, block, context.geometry);
     if !part.is_full() && state.content.is_absent() {
         return Verdict::Fetch;
     }
-    if !part.apply(job, &mut state.content, tools.pool) {
-        if tools.can_wait {
+    if !part.apply(job, &mut state.content, context.pool) {
+        if context.can_wait {
             return Verdict::Starve;
         }
-        tools.counters.served_around += 1;
+        context.counters.served_around += 1;
         state.content = Content::loose(part.patched(job, &state.content));
     }
     if state.dirty.is_some() {
@@ -122,27 +127,27 @@ fn write_through(job: &Job, block: u64, state: &mut State, tools: &mut Tools) ->
         let whole = state.content.piece(0, part.len);
         return Verdict::Write(whole, part.start);
     }
-    if part.is_aligned(tools.geometry) {
+    if part.is_aligned(context.geometry) {
         return Verdict::Write(None, part.at);
     }
     let bytes = state.content.piece(0, part.len).unwrap_or_default();
-    part.write_from(&bytes, tools.geometry)
+    part.write_from(&bytes, context.geometry)
 }
 
 /// Writes back: answered when the copy is changed.
-fn write_back(job: &Job, block: u64, state: &mut State, tools: &mut Tools) -> Verdict {
-    let part = Part::new(job, block, tools.geometry);
+fn write_back(job: &Job, block: u64, state: &mut State, context: &mut OpContext) -> Verdict {
+    let part = Part::new(job, block, context.geometry);
     if !part.is_full() && state.content.is_absent() {
         return Verdict::Fetch;
     }
-    if write_now(job, block, state, tools.pool, tools.dirty, tools.geometry) {
+    if write_now(job, block, state, context.pool, context.dirty, context.geometry) {
         return Verdict::Done(None);
     }
-    if tools.can_wait {
+    if context.can_wait {
         return Verdict::Starve;
     }
     // Clients that do not read their replies hold all frames: the store must take the write.
-    write_through(job, block, state, tools)
+    write_through(job, block, state, context)
 }
 
 /// Changes the copy of a block and marks it dirty, if the needed old content is in memory and a

@@ -16,13 +16,13 @@ pub(crate) mod awaited;
 pub(crate) mod below;
 mod build;
 mod change;
+pub(crate) mod completions;
 pub(crate) mod content;
 pub(crate) mod content_log;
 pub(crate) mod digests;
 pub(crate) mod dirty;
 pub(crate) mod dirty_bounds;
 pub(crate) mod ended;
-pub(crate) mod endings;
 pub(crate) mod eviction_placement;
 pub(crate) mod execute;
 pub(crate) mod place_evicted;
@@ -47,12 +47,12 @@ use undercroft_nbd::Piece;
 use crate::counters::{ShardCounters, Source};
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
-use crate::shard::below::Riders;
+use crate::shard::below::Piggybacked;
+use crate::shard::completions::Completions;
 use crate::shard::content::{Active, Content, Memory, Origin, Running, Slot};
 use crate::shard::dirty::DirtySet;
 use crate::shard::dirty_bounds::DirtyBounds;
-use crate::shard::endings::Endings;
-use crate::shard::execute::{Tools, Verdict, execute, write_now};
+use crate::shard::execute::{OpContext, Verdict, execute, write_now};
 use crate::shard::ranges::Ranges;
 use crate::shard::starved::Starved;
 use crate::shard::watchers::{Event, Goes, Leaving, Watchers};
@@ -76,19 +76,19 @@ pub(crate) struct Shard {
     pub(crate) write_outs: u32,
     /// Number of unloaded slots.
     pub(crate) unloaded: u32,
-    together: Together,
+    scratch: PrefetchScratch,
 }
 
 /// Buffers for looking up several blocks together, kept to reuse their memory.
 #[derive(Default)]
-struct Together {
+struct PrefetchScratch {
     blocks: Vec<u64>,
     frames: Vec<Frame>,
 }
 
 /// Whose reference to a block it is, and whether it belongs to a recognised stream.
 #[derive(Clone, Copy)]
-pub(crate) struct By {
+pub(crate) struct Requester {
     pub(crate) asker: Asker,
     pub(crate) is_streamed: bool,
 }
@@ -96,12 +96,12 @@ pub(crate) struct By {
 /// What must be done after the lock is released.
 #[derive(Default)]
 pub(crate) struct Effects {
-    pub(crate) finished: Endings,
+    pub(crate) finished: Completions,
     pub(crate) starts: Vec<Start>,
     /// Whether a reload was queued.
     pub(crate) reload: bool,
     /// The blocks evicted since the last entry of `starts`.
-    pub(crate) riders: Riders,
+    pub(crate) piggybacked: Piggybacked,
     /// Whether a block was evicted.
     pub(crate) has_left: bool,
     /// Whether write-outs are due.
@@ -113,7 +113,7 @@ pub(crate) struct Start {
     pub(crate) block: u64,
     pub(crate) action: Action,
     /// The blocks that its request evicted.
-    pub(crate) riders: Riders,
+    pub(crate) piggybacked: Piggybacked,
 }
 
 pub(crate) enum Action {
@@ -148,7 +148,7 @@ impl Shard {
             starved: Starved::default(),
             write_outs: 0,
             unloaded: 0,
-            together: Together::default(),
+            scratch: PrefetchScratch::default(),
         }
     }
 
@@ -157,7 +157,9 @@ impl Shard {
     /// of the frames. Of the data the first byte is enough; the processor's own prefetcher loads
     /// the rest.
     pub(crate) fn prefetch(&mut self, blocks: impl Iterator<Item = u64>) {
-        let Self { together: Together { blocks: all, frames }, cache, slots, watchers, .. } = self;
+        let Self {
+            scratch: PrefetchScratch { blocks: all, frames }, cache, slots, watchers, ..
+        } = self;
         all.clear();
         blocks.for_each(|block| all.push(block));
         frames.clear();
@@ -175,7 +177,7 @@ impl Shard {
         &mut self,
         block: u64,
         is_whole: bool,
-        By { asker, is_streamed }: By,
+        Requester { asker, is_streamed }: Requester,
         fx: &mut Effects,
     ) -> (bool, Option<Frame>) {
         let request = Request { block, is_write: true, is_whole, is_streamed, asker };
@@ -277,7 +279,7 @@ impl Shard {
             let event = Event::Evicted { block, content: &state.content, pending, is_covered };
             watchers.tell(&event, cache, pool, geometry);
             if pending.is_none() {
-                fx.riders.push(block);
+                fx.piggybacked.push(block);
                 fx.has_left = true;
             }
         }
@@ -304,7 +306,7 @@ impl Shard {
         let is_covered = self.ranges.cover(block);
         self.tell(&Event::Left { block, slot: frame, how, is_covered });
         if slot.active {
-            self.let_go_of_frame(block);
+            self.release_frame(block);
         } else if slot.state.dirty.is_some() {
             self.active.insert(block, Active { state: slot.state, ..Active::default() });
             self.write_out_in_time(block, fx);
@@ -313,7 +315,7 @@ impl Shard {
 
     /// A block lost its slot while it is written through. The store gets the data from elsewhere,
     /// so the frame is freed for resident blocks.
-    fn let_go_of_frame(&mut self, block: u64) {
+    fn release_frame(&mut self, block: u64) {
         if let Some(record) = self.active.get_mut(&block) {
             let is_written = matches!(record.running, Running::Write | Running::Starved);
             if is_written && record.state.dirty.is_none() {
@@ -327,7 +329,7 @@ impl Shard {
         &mut self,
         block: u64,
         span: (usize, usize),
-        By { asker, is_streamed }: By,
+        Requester { asker, is_streamed }: Requester,
         fx: &mut Effects,
     ) -> Result<Piece, Source> {
         let is_whole = span == (0, self.geometry.len(block));
@@ -409,7 +411,7 @@ impl Shard {
             }
             let Some(op) = record.queue.front() else { break };
             let writing_out = record.running != Running::Nothing;
-            let mut tools = Tools {
+            let mut context = OpContext {
                 pool,
                 dirty,
                 geometry,
@@ -420,7 +422,7 @@ impl Shard {
                 delays,
                 lent,
             };
-            let verdict = execute(&op.job, block, &mut record.state, &mut tools);
+            let verdict = execute(&op.job, block, &mut record.state, &mut context);
             let job = Arc::clone(&op.job);
             match verdict {
                 Verdict::Done(piece) => {
@@ -442,15 +444,19 @@ impl Shard {
                     if placement.is_some_and(|placement| placement.join_reload(block)) {
                         return;
                     }
-                    let riders = std::mem::take(&mut fx.riders);
-                    fx.starts.push(Start { block, action: Action::Fetch(job, None), riders });
+                    let piggybacked = std::mem::take(&mut fx.piggybacked);
+                    fx.starts.push(Start { block, action: Action::Fetch(job, None), piggybacked });
                     return;
                 }
                 Verdict::Write(bytes, at) => {
                     record.running = Running::Write;
                     watchers.tell(&Event::Changes { block }, cache, pool, geometry);
-                    let riders = std::mem::take(&mut fx.riders);
-                    fx.starts.push(Start { block, action: Action::Write(job, bytes, at), riders });
+                    let piggybacked = std::mem::take(&mut fx.piggybacked);
+                    fx.starts.push(Start {
+                        block,
+                        action: Action::Write(job, bytes, at),
+                        piggybacked,
+                    });
                     return;
                 }
                 // The block's own write-out will free a frame.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use undercroft_cache::placement::WayDown;
+use undercroft_cache::placement::DataSource;
 use undercroft_cache::{ClientEviction, Down, Sender};
 use undercroft_frames::FrameMut;
 use undercroft_nbd::Pieces;
@@ -21,7 +21,7 @@ use crate::clock;
 use crate::counters::{AwareStats, CooperationStats, Source};
 use crate::job::{BlockOp, Job, JobKind};
 use crate::shard::content::{Content, Memory, Origin};
-use crate::shard::eviction_placement::{Fate, Reloading};
+use crate::shard::eviction_placement::{ReloadState, Reloading};
 use crate::shard::watchers::Event;
 use crate::shard::{Effects, Shard};
 
@@ -35,7 +35,7 @@ impl Shard {
     /// Carries out the level's decisions about blocks that clients evicted.
     pub(super) fn place_next(&mut self, fx: &mut Effects) {
         while let Some((block, down)) = self.cache.next_placement() {
-            self.go_down(block, down, fx);
+            self.carry_out_placement(block, down, fx);
         }
     }
 
@@ -81,14 +81,14 @@ impl Shard {
         }
         match self.cache.handed_over(block) {
             Down::Fetch => {
-                let slot = self.arrive_evicted(block, WayDown::Demote, fx);
+                let slot = self.arrive_evicted(block, DataSource::Demote, fx);
                 let mut frame = self.pool.take();
                 if let Some(frame) = &mut frame {
                     frame[..data.len()].copy_from_slice(data);
                 }
                 self.fill(block, slot, frame, digest);
             }
-            down => self.go_down(block, down, fx),
+            down => self.carry_out_placement(block, down, fx),
         }
     }
 
@@ -105,21 +105,21 @@ impl Shard {
         }
         match self.cache.handed_over(block) {
             Down::Fetch => {
-                self.arrive_evicted(block, WayDown::Demote, fx);
+                self.arrive_evicted(block, DataSource::Demote, fx);
                 self.load(block, fx);
             }
-            down => self.go_down(block, down, fx),
+            down => self.carry_out_placement(block, down, fx),
         }
     }
 
     /// Makes an evicted block resident whose data are here or about to arrive. Returns its slot.
-    fn arrive_evicted(&mut self, block: u64, way: WayDown, fx: &mut Effects) -> u32 {
+    fn arrive_evicted(&mut self, block: u64, way: DataSource, fx: &mut Effects) -> u32 {
         let slot = self.cache.arrived(block, way);
         self.leave_evicted(fx);
         self.enter(block, slot);
         self.slots[slot as usize].origin = match way {
-            WayDown::Demote => Origin::Demoted,
-            WayDown::Reload => Origin::Reloaded,
+            DataSource::Demote => Origin::Demoted,
+            DataSource::Reload => Origin::Reloaded,
         };
         slot
     }
@@ -142,7 +142,7 @@ impl Shard {
     }
 
     /// Carries out one decision of the level about a block that a client evicted.
-    fn go_down(&mut self, block: u64, down: Down, fx: &mut Effects) {
+    fn carry_out_placement(&mut self, block: u64, down: Down, fx: &mut Effects) {
         match down {
             Down::Resident => self.leave_evicted(fx),
             Down::Skip => {
@@ -159,7 +159,7 @@ impl Shard {
                     self.watchers.placement.as_deref().is_some_and(|placement| placement.immediate);
                 // Data that the store is working on are in memory and need not be read again.
                 if immediate || self.active.contains_key(&block) {
-                    self.arrive_evicted(block, WayDown::Reload, fx);
+                    self.arrive_evicted(block, DataSource::Reload, fx);
                     self.load(block, fx);
                 } else if let Some(placement) = self.watchers.placement.as_deref_mut() {
                     placement.reloads.push(block);
@@ -246,7 +246,7 @@ impl Shard {
             } else if self.active.contains_key(&block) || self.ranges.cover(block) {
                 placement.counters.reloads_busy += 1;
             } else if let Some(frame) = self.pool.take() {
-                placement.reloading = Some(Reloading { block, fate: Fate::Wanted });
+                placement.reloading = Some(Reloading { block, state: ReloadState::Wanted });
                 return Some((block, Memory::Frame(frame)));
             } else {
                 placement.counters.reloads_without_frame += 1;
@@ -257,18 +257,18 @@ impl Shard {
     /// The running reload ended.
     pub(crate) fn end_reload(&mut self, result: Result<Content, Failed>, fx: &mut Effects) {
         let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
-        let Some(Reloading { block, fate }) = placement.reloading.take() else { return };
-        if fate == Fate::Joined {
+        let Some(Reloading { block, state }) = placement.reloading.take() else { return };
+        if state == ReloadState::Joined {
             return self.fetched(block, result, fx);
         }
         self.counters.store_reads += 1;
-        let content = match (fate, result) {
+        let content = match (state, result) {
             (_, Err(_)) => {
                 self.counters.read_failures += 1;
                 placement.counters.reloads_failed += 1;
                 return;
             }
-            (Fate::Void, _) => {
+            (ReloadState::Void, _) => {
                 placement.counters.reloads_written += 1;
                 return;
             }
@@ -278,7 +278,7 @@ impl Shard {
             placement.counters.reloads_resident += 1;
             return;
         }
-        let slot = self.arrive_evicted(block, WayDown::Reload, fx);
+        let slot = self.arrive_evicted(block, DataSource::Reload, fx);
         self.slots[slot as usize].state.content = content;
         self.tell_filled(block, slot, 0);
     }

@@ -2,7 +2,7 @@
 
 use crate::shard::Shard;
 use crate::shard::content::Running;
-use crate::shard::eviction_placement::{Fate, Reloading};
+use crate::shard::eviction_placement::{ReloadState, Reloading};
 
 impl Shard {
     /// Checks the invariants listed in `shard/mod.rs`.
@@ -62,9 +62,9 @@ impl Shard {
         let Some(placement) = self.watchers.placement.as_deref() else { return Ok(()) };
         placement.reloads.validate()?;
         placement.awaited.validate()?;
-        let Some(Reloading { block, fate }) = &placement.reloading else { return Ok(()) };
+        let Some(Reloading { block, state }) = &placement.reloading else { return Ok(()) };
         let waits = self.active.get(block).is_some_and(|r| r.running == Running::Fetch);
-        if *fate == Fate::Joined && !waits {
+        if *state == ReloadState::Joined && !waits {
             return Err(format!("block {block}: a reload was joined by nobody"));
         }
         Ok(())

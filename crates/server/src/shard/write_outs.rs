@@ -9,7 +9,7 @@
 
 use std::time::Instant;
 
-use crate::shard::below::Riders;
+use crate::shard::below::Piggybacked;
 use crate::shard::content::{Active, Running};
 use crate::shard::watchers::Event;
 use crate::shard::{Action, Effects, Shard, Start};
@@ -203,8 +203,8 @@ impl Shard {
         if let Some(number) = self.dirty.start(block, &mut record.state) {
             record.running = Running::WriteOut(number);
             self.write_outs += 1;
-            let (action, riders) = (Action::WriteOut { bytes, joins }, Riders::new());
-            fx.starts.push(Start { block, action, riders });
+            let (action, piggybacked) = (Action::WriteOut { bytes, joins }, Piggybacked::new());
+            fx.starts.push(Start { block, action, piggybacked });
             self.tell(&Event::WritesOut { block });
         }
     }

@@ -22,7 +22,7 @@ use undercroft_nbd::{Client, ClientError};
 use crate::clock;
 use crate::config::Reporting;
 use crate::counters::TellStats;
-use crate::listener::Listener;
+use crate::eviction_sink::EvictionSink;
 use crate::volume::Volume;
 
 /// Longest time that a hint waits for further ones.
@@ -283,7 +283,7 @@ impl State {
     }
 
     /// A message of hints that have waited long enough, if it may be sent without a request.
-    fn overdue(&mut self) -> Option<MessageAnswer> {
+    fn late_requests(&mut self) -> Option<MessageAnswer> {
         let now = clock::now();
         if self.is_fresh || self.waiting > 0 || self.hints.waits_since(now) < FLUSH_AFTER {
             return None;
@@ -292,26 +292,26 @@ impl State {
     }
 }
 
-impl Listener for HintSender {
+impl EvictionSink for HintSender {
     fn wants_data(&self) -> bool {
         self.how.report == Report::Demotions
     }
 
-    fn left(&self, block: u64, data: Option<Bytes>) {
+    fn on_evicted(&self, block: u64, data: Option<Bytes>) {
         // The volume's last block may be short; only whole blocks are handed over.
         let data = data.filter(|data| data.len() == self.block_bytes as usize);
         self.queue(|hints, now| hints.add(block, data, now));
     }
 
-    fn left_dirty(&self, block: u64) {
+    fn on_evicted_dirty(&self, block: u64) {
         self.queue(|hints, now| hints.add_written(block, now));
     }
 
-    fn is_back(&self, block: u64) {
+    fn on_readmitted(&self, block: u64) {
         self.lock().hints.cancel(block);
     }
 
-    fn ride(&self, blocks: &[u64]) {
+    fn piggyback(&self, blocks: &[u64]) {
         self.lock().hints.ride(blocks);
     }
 
@@ -372,7 +372,7 @@ async fn flush_hints(sender: Weak<HintSender>, wait: Arc<Notify>) {
         if let Some(away) = away {
             away.over().await;
         }
-        let answer = sender.lock().overdue();
+        let answer = sender.lock().late_requests();
         match answer {
             Some(answer) => sender.heard(Some(answer)).await,
             None => sender.remind(&sender.lock()),

@@ -10,7 +10,8 @@ use std::time::Duration;
 use undercroft_hints::{Mailbox, MessageAnswer};
 use undercroft_nbd::wire::{READ_ONLY, SEND_FAST_ZERO};
 use undercroft_nbd::{
-    Channel, Client, ClientError, ClientOptions, Line, LineId, Uri, connect_again,
+    Channel, Client, ClientError, ClientOptions, ReconnectId, ReconnectingClient, Uri,
+    connect_again,
 };
 use undercroft_store::{AWAY, Absence, Facts, OnLoss};
 
@@ -27,8 +28,8 @@ pub(super) struct Link {
     uri: Uri,
     options: ClientOptions,
     /// The identity by which the server recognises its successive connections.
-    id: LineId,
-    line: Line,
+    id: ReconnectId,
+    line: ReconnectingClient,
     patience: SharedPatience,
     /// Whether the last attempt to connect failed, and the first of those that failed since there
     /// was a connection.
@@ -58,7 +59,7 @@ impl Link {
         waits: Duration,
         sender: Option<Arc<HintSender>>,
     ) -> io::Result<Link> {
-        let id = LineId::default();
+        let id = ReconnectId::default();
         let dialled = dial(&uri, &options, id.next(), sender.as_ref()).await;
         let dialled = dialled.map_err(|error| {
             let kind = if error.is_away() { AWAY } else { ErrorKind::Other };
@@ -81,7 +82,7 @@ impl Link {
             zeroes_fast: remote.offers(SEND_FAST_ZERO),
             name: name.clone(),
         };
-        let line = Line::resumed(name, client);
+        let line = ReconnectingClient::resumed(name, client);
         Ok(Link {
             uri,
             options,
@@ -196,7 +197,7 @@ impl Link {
         Ok(())
     }
 
-    /// Processes the answer to a change; see [`Line::settle`].
+    /// Processes the answer to a change; see [`ReconnectingClient::settle`].
     pub(super) async fn settle(
         &self,
         channel: &Channel,

@@ -116,7 +116,7 @@ impl Volume {
         for index in 0..self.shards.len() {
             self.lock(index).watchers.below = None;
         }
-        let late = self.overdue.open();
+        let late = self.late_requests.open();
         if late > 0 {
             // Late requests may still take effect; nobody else may open the store before that.
             let name = &self.config.name;

@@ -9,10 +9,10 @@ use undercroft_nbd::{CommandKind, Request};
 
 use crate::answer::{Answer, Failed};
 use crate::counters::{Source, Stats};
-use crate::job::Finished;
+use crate::job::Completion;
 use crate::shard::content::{Home, Memory};
 use crate::volume::Volume;
-use crate::volume::requests::Asked;
+use crate::volume::requests::RequestContext;
 use crate::volume::store_state::StoreRequest;
 
 /// The counters of a volume without a cache, in blocks like those of cached volumes.
@@ -65,14 +65,16 @@ impl Volume {
         started: Instant,
     ) {
         let Request { command, offset, length, durable, reply } = request;
-        let asked = Asked { reply, operation: op, started };
+        let asked = RequestContext { reply, operation: op, started };
         let blocks = match length {
             0 => 0,
             length => self.geometry.blocks(offset, length).count() as u64,
         };
         let changes = command.changes().then(|| offset..offset.saturating_add(length));
-        if let Some(Err(failed)) = changes.as_ref().map(|bytes| self.overdue.check_change(bytes)) {
-            return self.answer_one(asked.over(Err(failed)));
+        if let Some(Err(failed)) =
+            changes.as_ref().map(|bytes| self.late_requests.check_change(bytes))
+        {
+            return self.answer_one(asked.complete(Err(failed)));
         }
         self.direct.asked(op, blocks);
         let (volume, is_change) = (Arc::clone(self), changes.is_some());
@@ -91,7 +93,8 @@ impl Volume {
                 CommandKind::Read | CommandKind::Write => Source::Miss,
                 _ => Source::Hit,
             };
-            let over = |asked: Asked, outcome| Finished { source, ..asked.over(outcome) };
+            let over =
+                |asked: RequestContext, outcome| Completion { source, ..asked.complete(outcome) };
             // TRIM and similar requests need no memory for their length.
             let bytes = if source == Source::Miss { length } else { 0 };
             volume.answer_in_time(asked, (bytes, changes), task, over).await;

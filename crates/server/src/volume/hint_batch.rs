@@ -34,7 +34,7 @@ pub(crate) const TOGETHER: u64 = 64;
 pub(crate) const BLOCKS_MAX: u64 = 1 << 16;
 
 /// Selects the blocks of a message that count.
-pub(crate) struct Known {
+pub(crate) struct BlockSelection {
     /// The first block behind the volume.
     end: u64,
     /// Number of further blocks that may count.
@@ -43,9 +43,9 @@ pub(crate) struct Known {
     pub(crate) ignored: u64,
 }
 
-impl Known {
-    pub(crate) fn new(volume: &Volume) -> Known {
-        Known { end: volume.blocks(), left: BLOCKS_MAX, ignored: 0 }
+impl BlockSelection {
+    pub(crate) fn new(volume: &Volume) -> BlockSelection {
+        BlockSelection { end: volume.blocks(), left: BLOCKS_MAX, ignored: 0 }
     }
 
     /// The part of a run that counts.
@@ -115,11 +115,11 @@ impl HintBatch {
         }
         self.messages += 1;
         self.bytes += bytes;
-        let mut known = Known::new(volume);
+        let mut selection = BlockSelection::new(volume);
         for run in evictions.runs() {
-            self.note(evictions.age_us, evictions.flags, known.of(run));
+            self.note(evictions.age_us, evictions.flags, selection.of(run));
         }
-        self.ignored_hints += known.ignored;
+        self.ignored_hints += selection.ignored;
         true
     }
 

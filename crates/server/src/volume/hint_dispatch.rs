@@ -13,14 +13,14 @@ use undercroft_hints::{EvictFlags, Hint};
 use crate::counters::CooperationStats;
 use crate::lock::lock;
 use crate::volume::clients::Caller;
-use crate::volume::hint_batch::{BLOCKS_MAX, HintBatch, Known, TOGETHER};
+use crate::volume::hint_batch::{BLOCKS_MAX, BlockSelection, HintBatch, TOGETHER};
 use crate::volume::{Volume, Work};
 
 /// Blocks examined for all PROMOTEs of a message together; slightly more if the last run is long.
 const PROMOTED_MAX: u64 = 256;
 
 /// A message of a client.
-pub struct Heard {
+pub struct ReceivedHints {
     /// The records, in order.
     pub hints: Vec<Hint>,
     /// Length of the message; 0 for the rest of a message that was partly applied before.
@@ -31,7 +31,7 @@ pub struct Heard {
     pub may_demote: bool,
 }
 
-impl Heard {
+impl ReceivedHints {
     /// The cost of the message, in blocks examined.
     pub(crate) fn cost(&self) -> u64 {
         let runs: u64 = self
@@ -51,11 +51,11 @@ impl Heard {
 impl Volume {
     /// Executes a message of a client. Call it after the requests that the message follows were
     /// served.
-    pub fn hear(self: &Arc<Self>, caller: Caller, heard: Heard) {
+    pub fn receive_hints(self: &Arc<Self>, caller: Caller, received: ReceivedHints) {
         if !self.has_clients() {
             return;
         }
-        let Heard { hints, bytes, arrived, may_demote } = heard;
+        let ReceivedHints { hints, bytes, arrived, may_demote } = received;
         let sender = Sender {
             client: caller.client,
             arrived_us: self.micros(arrived),
@@ -67,14 +67,14 @@ impl Volume {
             ..CooperationStats::default()
         };
         let mut work = Work::of_client(self, 0);
-        let mut known = Known::new(self);
+        let mut selection = BlockSelection::new(self);
         let mut batch = HintBatch::of_message(sender);
         let mut looked = 0;
         for hint in hints {
             match hint {
                 Hint::Evict { age_us, flags, runs, .. } => {
                     for run in runs {
-                        let mut blocks = known.of(run);
+                        let mut blocks = selection.of(run);
                         while !blocks.is_empty() {
                             let part = blocks.start..blocks.end.min(blocks.start + TOGETHER);
                             blocks.start = part.end;
@@ -101,7 +101,7 @@ impl Volume {
                 }
                 Hint::Promote(runs) => {
                     for run in runs {
-                        let run = known.of(run);
+                        let run = selection.of(run);
                         let blocks = run.end - run.start;
                         count.promoted += blocks;
                         let (offset, length) = (self.geometry.start(run.start), blocks);
@@ -113,7 +113,7 @@ impl Volume {
                 }
                 Hint::Hold(runs) => {
                     for run in runs {
-                        for block in known.of(run) {
+                        for block in selection.of(run) {
                             count.held += 1;
                             let (shard, fx) = work.shard(block);
                             shard.held(block, sender, fx);
@@ -126,7 +126,7 @@ impl Volume {
                 Hint::Demote { .. } | Hint::Digest { .. } => count.ignored_hints += 1,
             }
         }
-        count.ignored_hints += known.ignored;
+        count.ignored_hints += selection.ignored;
         work.act_on(&mut batch);
         self.count_hints(&count);
         work.finish();
@@ -150,7 +150,7 @@ impl Volume {
     }
 
     /// A client published a summary of its cache.
-    pub(crate) fn hear_digest(&self, digest: &Digest) {
+    pub(crate) fn receive_digest(&self, digest: &Digest) {
         for shard in 0..self.shards.len() {
             // The level counts summaries that it cannot use.
             let _ = self.lock(shard).cache.told_content(digest);
@@ -163,6 +163,6 @@ impl Volume {
 
     /// Counts what clients told.
     pub(crate) fn count_hints(&self, count: &CooperationStats) {
-        lock(&self.heard).sum(count);
+        lock(&self.hint_counts).sum(count);
     }
 }

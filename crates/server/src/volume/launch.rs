@@ -15,7 +15,7 @@ use undercroft_store::{ManyWrite, Store};
 use crate::answer::Failed;
 use crate::geometry::Geometry;
 use crate::job::Job;
-use crate::shard::below::{Riders, ride};
+use crate::shard::below::{Piggybacked, piggyback};
 use crate::shard::content::{Content, Home, Memory};
 use crate::shard::{Action, Start};
 use crate::volume::pace::AtStore;
@@ -37,7 +37,7 @@ struct Run {
     end: u64,
     work: Doing,
     /// The blocks that the underlying requests evicted.
-    riders: Riders,
+    piggybacked: Piggybacked,
 }
 
 enum Doing {
@@ -82,7 +82,7 @@ impl Run {
                 (whole, whole_end, Doing::WriteOut { data: vec![bytes], joins })
             }
         };
-        Some(Self { first: block, count: 1, offset, end, work, riders: start.riders })
+        Some(Self { first: block, count: 1, offset, end, work, piggybacked: start.piggybacked })
     }
 
     /// The write in the form that the store takes.
@@ -116,7 +116,7 @@ impl Run {
         }
         self.count += next.count;
         self.end = next.end;
-        self.riders.extend(next.riders);
+        self.piggybacked.extend(next.piggybacked);
         None
     }
 }
@@ -148,7 +148,7 @@ impl Volume {
         let _runtime = self.runtime.enter();
         let (mut writes, mut flights) = (Vec::new(), Vec::new());
         for mut run in runs(starts, &self.geometry) {
-            let riders = std::mem::take(&mut run.riders);
+            let piggybacked = std::mem::take(&mut run.piggybacked);
             let mut flight = Flight::new(self, &run);
             if self.takes_many && run.work.may_join_many() {
                 writes.push(run.into_write());
@@ -157,7 +157,7 @@ impl Volume {
             }
             let mut task = Box::pin(async move {
                 let store = Arc::clone(&flight.volume.store);
-                ride(flight.volume.config.listener.as_ref(), &riders);
+                piggyback(flight.volume.config.eviction_sink.as_ref(), &piggybacked);
                 let asked = carry_out(&*store, run, &flight.volume);
                 let (result, waited) = flight.volume.store_health.waited(asked).await;
                 let result = flight.noted(result, waited);

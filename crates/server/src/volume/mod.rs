@@ -47,13 +47,13 @@ use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::counters::{CooperationStats, Latencies, Source, Stats};
 use crate::geometry::Geometry;
-use crate::job::Finished;
+use crate::job::Completion;
+use crate::late_requests::LateRequests;
 use crate::lock::lock;
-use crate::overdue::Overdue;
 use crate::savings::{Account, Counted, Savings};
 use crate::shard::Shard;
+use crate::shard::completions::Completions;
 use crate::shard::digests::Hasher;
-use crate::shard::endings::Endings;
 use crate::shard::ranges::{RANGES_MAX, RangeKind};
 use crate::shard::unflushed::Unflushed;
 use crate::shard::watchers::Event;
@@ -123,7 +123,7 @@ pub struct Volume {
     /// is not content-aware.
     pub(crate) clients: OnceLock<Arc<Clients>>,
     /// What clients told of their caches.
-    pub(crate) heard: Mutex<CooperationStats>,
+    pub(crate) hint_counts: Mutex<CooperationStats>,
     /// What followers of the cache's content are told.
     pub(crate) feed: Mutex<Feed>,
     /// Bytes of filters of which clients have not sent all parts.
@@ -141,7 +141,7 @@ pub struct Volume {
     /// Number of flushes that failed.
     pub(crate) flush_failures: AtomicU64,
     /// Requests that were answered before they ended.
-    pub(crate) overdue: Arc<Overdue>,
+    pub(crate) late_requests: Arc<LateRequests>,
     /// Present if requests are recorded.
     pub(crate) recorder: Option<Arc<Recorder>>,
     /// What another policy, placement or size would be worth.
@@ -200,8 +200,9 @@ impl Volume {
         let streams = streams.map(Mutex::new);
         let advice = VolumeAdvice::new(config.seed, is_read_only);
         let takes_many = store.takes_many() && losses.is_none();
-        let overdue = Arc::<Overdue>::default();
-        let store_health = StoreHealth::new(&config, Arc::clone(&store), Arc::clone(&overdue));
+        let late_requests = Arc::<LateRequests>::default();
+        let store_health =
+            StoreHealth::new(&config, Arc::clone(&store), Arc::clone(&late_requests));
         let volume = Arc::new(Self {
             shards: shards.collect::<Result<_, _>>()?,
             in_force: RwLock::new(Arc::new(config.clone())),
@@ -226,7 +227,7 @@ impl Volume {
             reload_wanted: Arc::new(Notify::new()),
             reloads: AtomicBool::new(false),
             clients: once(has_clients.then(Arc::default)),
-            heard: Mutex::default(),
+            hint_counts: Mutex::default(),
             feed: Mutex::default(),
             assembling: AtomicUsize::new(0),
             opened: clock::now(),
@@ -235,7 +236,7 @@ impl Volume {
             store_health,
             account: Mutex::new(Account::new(clock::now(), unix_s())),
             flush_failures: AtomicU64::new(0),
-            overdue,
+            late_requests,
             recorder,
             advice,
             pending: AtomicU64::new(0),
@@ -348,17 +349,17 @@ impl Volume {
             stats.dirty_age_s = stats.dirty_age_s.max(age);
         }
         match (&mut stats.cooperation, &mut stats.aware) {
-            (Some(cooperation), _) => cooperation.sum(&lock(&self.heard)),
-            (None, Some(aware)) => aware.hear(&lock(&self.heard)),
+            (Some(cooperation), _) => cooperation.sum(&lock(&self.hint_counts)),
+            (None, Some(aware)) => aware.receive_hints(&lock(&self.hint_counts)),
             (None, None) => {}
         }
         if let Some(counted) = self.told_to_followers() {
             stats.aware.get_or_insert_default().sum(&counted);
         }
         self.direct.add_to(&mut stats);
-        stats.tells = self.config.listener.as_ref().map(|listener| listener.told());
+        stats.tells = self.config.eviction_sink.as_ref().map(|eviction_sink| eviction_sink.told());
         stats.flush_failures = self.flush_failures.load(Ordering::Relaxed);
-        stats.store_timeouts = self.overdue.all();
+        stats.store_timeouts = self.late_requests.all();
         stats.store_failures = self.store_health.failures();
         let condition = self.store_health.look();
         stats.store_up = u64::from(!condition.state.is_trouble());
@@ -488,11 +489,11 @@ impl Volume {
     }
 
     /// Answers requests that have ended.
-    pub(crate) fn answer(&self, endings: Endings) {
-        if endings.is_empty() {
+    pub(crate) fn answer(&self, completions: Completions) {
+        if completions.is_empty() {
             return;
         }
-        let count = endings.answer(&self.latencies);
+        let count = completions.answer(&self.latencies);
         self.pending.fetch_sub(count, Ordering::SeqCst);
         if self.closing.load(Ordering::SeqCst) {
             self.progress.notify_waiters();
@@ -500,10 +501,10 @@ impl Volume {
     }
 
     /// Answers a single request.
-    pub(crate) fn answer_one(&self, finished: Finished) {
-        let mut endings = Endings::with_capacity(1);
-        endings.push(finished);
-        self.answer(endings);
+    pub(crate) fn answer_one(&self, finished: Completion) {
+        let mut completions = Completions::with_capacity(1);
+        completions.push(finished);
+        self.answer(completions);
     }
 
     /// Discards the digests of all blocks. Call it when the store's content may have changed, for

@@ -11,9 +11,9 @@ use undercroft_store::Zeroing;
 use crate::answer::{Answer, Failed, Outcome};
 use crate::clock;
 use crate::counters::Source;
-use crate::job::{BlockOp, Finished, Job, JobKind, Payload, Room};
+use crate::job::{BlockOp, Completion, Job, JobKind, Payload, Room};
 use crate::lock::lock;
-use crate::shard::By;
+use crate::shard::Requester;
 use crate::shard::ranges::RangeKind;
 use crate::volume::clients::Caller;
 use crate::volume::store_state::StoreRequest;
@@ -31,17 +31,17 @@ const AHEAD_BYTES_MAX: u64 = 8 << 20;
 const AHEAD_BLOCKS_MIN: u64 = 64;
 
 /// What an answer needs to know about its request.
-pub(crate) struct Asked {
+pub(crate) struct RequestContext {
     pub(crate) reply: Reply,
     pub(crate) operation: CommandKind,
     pub(crate) started: Instant,
 }
 
-impl Asked {
+impl RequestContext {
     /// Ends the request.
-    pub(crate) fn over(self, outcome: Outcome) -> Finished {
+    pub(crate) fn complete(self, outcome: Outcome) -> Completion {
         let Self { reply, operation, started } = self;
-        Finished { reply, outcome, operation, source: Source::Hit, started }
+        Completion { reply, outcome, operation, source: Source::Hit, started }
     }
 }
 
@@ -60,9 +60,9 @@ impl Volume {
         for request in requests.drain(..) {
             work.begin(request, started, asker);
         }
-        let owed = work.owed;
+        let work_debt = work.work_debt;
         work.finish();
-        owed
+        work_debt
     }
 
     /// Executes a request at the store, on a volume without a cache.
@@ -165,12 +165,13 @@ impl Volume {
     /// Answers a request when its task is done.
     pub(crate) fn finish_later(
         self: &Arc<Self>,
-        asked: Asked,
+        asked: RequestContext,
         task: impl Future<Output = Outcome> + Send + 'static,
     ) {
         let volume = Arc::clone(self);
-        self.runtime
-            .spawn(async move { volume.answer_in_time(asked, (0, None), task, Asked::over).await });
+        self.runtime.spawn(async move {
+            volume.answer_in_time(asked, (0, None), task, RequestContext::complete).await
+        });
     }
 }
 
@@ -203,18 +204,18 @@ impl Work<'_> {
         let volume = self.volume;
         let operation = request.command.kind();
         if let Err(failed) = volume.check(&request) {
-            let asked = Asked { reply: request.reply, operation, started };
-            return self.finished(asked.over(Err(failed)));
+            let asked = RequestContext { reply: request.reply, operation, started };
+            return self.finished(asked.complete(Err(failed)));
         }
-        if let Err(failed) = self.check_overdue(&request) {
-            let asked = Asked { reply: request.reply, operation, started };
-            return self.finished(asked.over(Err(failed)));
+        if let Err(failed) = self.check_late(&request) {
+            let asked = RequestContext { reply: request.reply, operation, started };
+            return self.finished(asked.complete(Err(failed)));
         }
         if volume.shards.is_empty() {
             return volume.serve_directly(request, operation, started);
         }
         let Request { command, offset, length, durable, reply } = request;
-        let asked = Asked { reply, operation, started };
+        let asked = RequestContext { reply, operation, started };
         match command {
             Command::Flush => {
                 // The bounds of all shards are taken now; no lock may be held meanwhile.
@@ -225,7 +226,7 @@ impl Work<'_> {
                 let volume = Arc::clone(volume);
                 volume.runtime.clone().spawn(async move {
                     let left = || volume.untried_below(&bounds);
-                    let (bytes, over) = ((0, None), Asked::over);
+                    let (bytes, over) = ((0, None), RequestContext::complete);
                     volume.answer_unless_stalled(asked, bytes, done, left, over).await;
                 });
             }
@@ -233,7 +234,7 @@ impl Work<'_> {
                 let status = Arc::clone(volume).block_status(offset, length, one_extent);
                 volume.finish_later(asked, async { status.await.map(Answer::Extents) });
             }
-            _ if length == 0 => self.finished(asked.over(Ok(Answer::Done))),
+            _ if length == 0 => self.finished(asked.complete(Ok(Answer::Done))),
             Command::Read { .. } => self.read(offset, length, asker, asked),
             Command::Write { data } => {
                 let kind = JobKind::Write(Payload::new(data));
@@ -246,14 +247,14 @@ impl Work<'_> {
                 self.zero(offset, length, how, durable, (asker, asked));
             }
             Command::Cache => {
-                self.owed += self.prefetch(offset, length, false);
-                self.finished(asked.over(Ok(Answer::Done)));
+                self.work_debt += self.prefetch(offset, length, false);
+                self.finished(asked.complete(Ok(Answer::Done)));
             }
         }
     }
 
     /// Reads a range. Hits are answered from the frames, without a job.
-    fn read(&mut self, offset: u64, length: u64, asker: Asker, asked: Asked) {
+    fn read(&mut self, offset: u64, length: u64, asker: Asker, asked: RequestContext) {
         let volume = self.volume;
         let geometry = &*volume.geometry;
         let blocks = geometry.blocks(offset, length);
@@ -265,7 +266,7 @@ impl Work<'_> {
             let from = offset.saturating_sub(start) as usize;
             let to = (offset + length - start).min(geometry.block_bytes()) as usize;
             let (shard, fx) = self.shard(block);
-            let by = By { asker, is_streamed: block >= streamed };
+            let by = Requester { asker, is_streamed: block >= streamed };
             match shard.read_now(block, (from, to), by, fx) {
                 Ok(piece) => pieces.push(piece),
                 Err(source) => {
@@ -279,7 +280,7 @@ impl Work<'_> {
             }
         }
         match job {
-            None => self.finished(asked.over(Ok(Answer::Data(pieces)))),
+            None => self.finished(asked.complete(Ok(Answer::Data(pieces)))),
             Some(job) => {
                 if let Some(finished) = job.submitted(pieces, Some(asked.reply)) {
                     self.finished(finished);
@@ -298,7 +299,7 @@ impl Work<'_> {
             let (from, to) = job.span(block, &volume.geometry);
             let is_whole = to - from == volume.geometry.len(block);
             let (shard, fx) = work.shard(block);
-            let by = By { asker, is_streamed: block >= streamed };
+            let by = Requester { asker, is_streamed: block >= streamed };
             let (hit, slot) = shard.write(block, is_whole, by, fx);
             (if hit { Source::Hit } else { Source::Miss }, slot)
         };
@@ -312,8 +313,9 @@ impl Work<'_> {
             }
         }
         let Some(block) = waits else {
-            let asked = Asked { reply, operation: CommandKind::Write, started: job.started };
-            return self.finished(Finished { source, ..asked.over(Ok(Answer::Done)) });
+            let asked =
+                RequestContext { reply, operation: CommandKind::Write, started: job.started };
+            return self.finished(Completion { source, ..asked.complete(Ok(Answer::Done)) });
         };
         let job = Arc::new(job);
         let enqueue = |block, source, work: &mut Work<'_>| {
@@ -332,10 +334,10 @@ impl Work<'_> {
     }
 
     /// Drops whole blocks; partial blocks at the ends stay, since TRIM is advice.
-    fn trim(&mut self, offset: u64, length: u64, durable: bool, asked: Asked) {
+    fn trim(&mut self, offset: u64, length: u64, durable: bool, asked: RequestContext) {
         let volume = self.volume;
         let Some(blocks) = volume.whole_blocks(offset, length) else {
-            return self.finished(asked.over(Ok(Answer::Done)));
+            return self.finished(asked.complete(Ok(Answer::Done)));
         };
         self.release();
         let done = volume.take_on_range(blocks, RangeKind::Trim, durable);
@@ -349,12 +351,12 @@ impl Work<'_> {
         length: u64,
         how: Zeroing,
         durable: bool,
-        (asker, asked): (Asker, Asked),
+        (asker, asked): (Asker, RequestContext),
     ) {
         let volume = self.volume;
         if how.only_if_fast && !volume.store.facts().zeroes_fast {
             let failed = Failed::new(Failure::NotSupported, "zeroing is no faster than writing");
-            return self.finished(asked.over(Err(failed)));
+            return self.finished(asked.complete(Err(failed)));
         }
         let blocks = volume.whole_blocks(offset, length);
         let end = offset + length;

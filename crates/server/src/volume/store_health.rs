@@ -3,7 +3,7 @@
 //! state changes, and, while the store counts as up, at most one a minute about failures.
 //!
 //! Not here: which state that is (`store_state.rs`), and requests whose clients were answered
-//! before they ended (`overdue.rs`).
+//! before they ended (`late_requests.rs`).
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -21,8 +21,8 @@ use undercroft_store::Store;
 use crate::answer::Failed;
 use crate::clock;
 use crate::config::VolumeConfig;
+use crate::late_requests::LateRequests;
 use crate::lock::lock;
-use crate::overdue::Overdue;
 use crate::volume::store_state::{Ended, KINDS, Seen, StoreRequest, StoreState, StoreWatch};
 
 /// Shortest time between two log lines about failures of a store that is up.
@@ -40,7 +40,7 @@ pub(crate) struct StoreHealth {
     volume: String,
     store: Arc<dyn Store>,
     /// Requests that were answered before they ended.
-    late: Arc<Overdue>,
+    late: Arc<LateRequests>,
     well: [AtomicU64; KINDS],
     failed: [AtomicU64; KINDS],
     /// What is wrong with the store's name, and held while the store is asked for that.
@@ -104,7 +104,11 @@ pub(crate) struct Condition {
 impl StoreHealth {
     /// Of the store of a volume, for which requests wait as long as that is configured when it is
     /// lost.
-    pub(crate) fn new(config: &VolumeConfig, store: Arc<dyn Store>, late: Arc<Overdue>) -> Self {
+    pub(crate) fn new(
+        config: &VolumeConfig,
+        store: Arc<dyn Store>,
+        late: Arc<LateRequests>,
+    ) -> Self {
         let state = StoreWatch::new(clock::now(), config.reconnect);
         Self {
             volume: config.name.clone(),

@@ -22,28 +22,28 @@ use undercroft_nbd::{Command, Failure, Request};
 
 use crate::answer::{Failed, Outcome};
 use crate::clock;
-use crate::job::{Finished, Job};
+use crate::job::{Completion, Job};
+use crate::late_requests::Late;
 use crate::lock::lock;
-use crate::overdue::Late;
 use crate::shard::Shard;
-use crate::volume::requests::Asked;
+use crate::volume::requests::RequestContext;
 use crate::volume::store_health::LOOK;
 use crate::volume::{Volume, Work};
 
 impl Volume {
     /// Registers a request for `bytes` bytes that is answered before it ends.
     fn late(&self, bytes: u64, changes: Option<Range<u64>>) -> Late {
-        self.overdue.begin(bytes, changes)
+        self.late_requests.begin(bytes, changes)
     }
 
     /// Answers a request when its task is done, or when the store has taken too long. The request
     /// is for `bytes` bytes; `changes` is the range of a change that no queue protects.
     pub(crate) async fn answer_in_time(
         self: &Arc<Self>,
-        asked: Asked,
+        asked: RequestContext,
         (bytes, changes): (u64, Option<Range<u64>>),
         task: impl Future<Output = Outcome> + Send,
-        finished: impl FnOnce(Asked, Outcome) -> Finished,
+        finished: impl FnOnce(RequestContext, Outcome) -> Completion,
     ) {
         self.answer_unless_stalled(asked, (bytes, changes), task, || 0, finished).await;
     }
@@ -53,11 +53,11 @@ impl Volume {
     /// number of those `left` has not become smaller for as long as the limit.
     pub(crate) async fn answer_unless_stalled(
         self: &Arc<Self>,
-        asked: Asked,
+        asked: RequestContext,
         (bytes, changes): (u64, Option<Range<u64>>),
         task: impl Future<Output = Outcome> + Send,
         left: impl Fn() -> usize + Send,
-        finished: impl FnOnce(Asked, Outcome) -> Finished,
+        finished: impl FnOnce(RequestContext, Outcome) -> Completion,
     ) {
         let Some(limit) = self.config.store_timeout else {
             return self.answer_one(finished(asked, task.await));
@@ -81,7 +81,7 @@ impl Volume {
     }
 
     /// Answers the requests whose blocks have waited for longer than the limit.
-    fn answer_overdue(self: &Arc<Self>, limit: Duration) {
+    fn answer_late(self: &Arc<Self>, limit: Duration) {
         let now = clock::now();
         for index in 0..self.shards.len() {
             let mut work = Work::new(self);
@@ -107,8 +107,8 @@ impl Volume {
 impl Work<'_> {
     /// Refuses a request that needs the store, if too many requests are late already.
     #[inline]
-    pub(super) fn check_overdue(&mut self, request: &Request) -> Result<(), Failed> {
-        if self.volume.overdue.is_full() { self.check_at_hand(request) } else { Ok(()) }
+    pub(super) fn check_late(&mut self, request: &Request) -> Result<(), Failed> {
+        if self.volume.late_requests.is_full() { self.check_at_hand(request) } else { Ok(()) }
     }
 
     #[cold]
@@ -120,7 +120,7 @@ impl Work<'_> {
         if is_read && !volume.shards.is_empty() && blocks.all(|b| self.shard(b).0.is_at_hand(b)) {
             return Ok(());
         }
-        let open = volume.overdue.open();
+        let open = volume.late_requests.open();
         Err(Failed::new(
             Failure::Io,
             &format!("the store has {open} requests not answered in time, and is asked no more"),
@@ -159,7 +159,7 @@ pub(crate) async fn watch(volume: Weak<Volume>, limit: Option<Duration>) {
             volume.savings(&volume.stats());
         }
         if let Some(limit) = limit {
-            volume.answer_overdue(limit);
+            volume.answer_late(limit);
         }
     }
 }

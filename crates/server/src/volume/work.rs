@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use crate::job::Finished;
-use crate::shard::endings::Endings;
+use crate::job::Completion;
+use crate::shard::completions::Completions;
 use crate::shard::{Effects, Shard};
 use crate::volume::Volume;
 
@@ -23,7 +23,7 @@ pub(crate) struct Work<'v> {
     /// work.
     wakes_flusher: bool,
     /// Blocks examined beyond those read or written.
-    pub(crate) owed: u64,
+    pub(crate) work_debt: u64,
     fx: Effects,
 }
 
@@ -35,7 +35,7 @@ impl<'v> Work<'v> {
             steps: 0,
             at_once: false,
             wakes_flusher: false,
-            owed: 0,
+            work_debt: 0,
             fx: Effects::default(),
         }
     }
@@ -48,7 +48,7 @@ impl<'v> Work<'v> {
     /// Work for `requests` requests of a client.
     pub(crate) fn of_client(volume: &'v Arc<Volume>, requests: usize) -> Self {
         let mut work = Self { at_once: true, ..Self::waking_flusher(volume) };
-        work.fx.finished = Endings::with_capacity(requests);
+        work.fx.finished = Completions::with_capacity(requests);
         work
     }
 
@@ -79,7 +79,7 @@ impl<'v> Work<'v> {
 
     /// Adds a request that ended without a shard.
     #[inline(always)]
-    pub(crate) fn finished(&mut self, one: Finished) {
+    pub(crate) fn finished(&mut self, one: Completion) {
         self.fx.finished.push(one);
     }
 
@@ -121,8 +121,8 @@ impl<'v> Work<'v> {
         if self.fx.writes_out {
             self.volume.write_out_due();
         }
-        if let (true, Some(listener)) = (self.fx.has_left, &self.volume.config.listener) {
-            listener.settled();
+        if let (true, Some(eviction_sink)) = (self.fx.has_left, &self.volume.config.eviction_sink) {
+            eviction_sink.settled();
         }
     }
 }

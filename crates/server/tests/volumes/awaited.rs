@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
-use undercroft_server::{CooperationStats, Heard, Volume, Write};
+use undercroft_server::{CooperationStats, ReceivedHints, Volume, Write};
 
 use crate::common::{TestStore, flush, open, settle, write_of};
 use crate::handed_over::{
@@ -99,7 +99,10 @@ async fn each_refusal_has_one_reason() {
     assert_eq!(reasons(), [2, 1, busy + 1, 4, 0]);
     read_as(&volume, NAMELESS, 6).await;
     let hints = vec![demote(6, first(6))];
-    volume.hear(NAMELESS, Heard { hints, bytes: 0, arrived: Instant::now(), may_demote: false });
+    volume.receive_hints(
+        NAMELESS,
+        ReceivedHints { hints, bytes: 0, arrived: Instant::now(), may_demote: false },
+    );
     assert_eq!(reasons(), [2, 1, busy + 1, 4, 1]);
     settle().await;
     volume.validate().unwrap();

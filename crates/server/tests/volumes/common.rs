@@ -16,7 +16,7 @@ use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
 use undercroft_nbd::{Command, Reply};
 use undercroft_server::{
-    Answer, Caller, Failed, Listener, Outcome, TellStats, Volume, VolumeConfig,
+    Answer, Caller, EvictionSink, Failed, Outcome, TellStats, Volume, VolumeConfig,
 };
 use undercroft_store::{
     Answer as StoreAnswer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing,
@@ -341,12 +341,12 @@ impl std::fmt::Debug for Watcher {
     }
 }
 
-impl Listener for Watcher {
+impl EvictionSink for Watcher {
     fn wants_data(&self) -> bool {
         true
     }
 
-    fn left(&self, block: u64, data: Option<Bytes>) {
+    fn on_evicted(&self, block: u64, data: Option<Bytes>) {
         self.told.fetch_add(1, Ordering::SeqCst);
         let Some(data) = data else { return };
         self.handed_over.fetch_add(1, Ordering::SeqCst);
@@ -356,13 +356,13 @@ impl Listener for Watcher {
         }
     }
 
-    fn left_dirty(&self, _: u64) {
+    fn on_evicted_dirty(&self, _: u64) {
         self.told.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn is_back(&self, _: u64) {}
+    fn on_readmitted(&self, _: u64) {}
 
-    fn ride(&self, blocks: &[u64]) {
+    fn piggyback(&self, blocks: &[u64]) {
         assert!(!blocks.is_empty());
     }
 

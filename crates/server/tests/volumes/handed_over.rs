@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
-use undercroft_server::{Answer, Caller, Heard, Outcome, Volume, VolumeConfig, Write};
+use undercroft_server::{Answer, Caller, Outcome, ReceivedHints, Volume, VolumeConfig, Write};
 
 use crate::common::{READ, TestStore, ask, config, flush, open, settle, write_of};
 
@@ -102,7 +102,10 @@ pub(crate) fn whole(byte: u8) -> Vec<u8> {
 }
 
 pub(crate) fn say(volume: &Arc<Volume>, caller: Caller, hints: Vec<Hint>) {
-    volume.hear(caller, Heard { hints, bytes: 0, arrived: Instant::now(), may_demote: true });
+    volume.receive_hints(
+        caller,
+        ReceivedHints { hints, bytes: 0, arrived: Instant::now(), may_demote: true },
+    );
 }
 
 /// Hands a block over: whether it was taken.

@@ -10,7 +10,7 @@ use crate::common::{
     READ, Random, TestStore, Watcher, ask, config, flush, open, read, seed, settle, write_of,
 };
 use crate::cost::processor_time;
-use undercroft_cache::placement::WayDown;
+use undercroft_cache::placement::DataSource;
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{
@@ -18,15 +18,20 @@ use undercroft_cache::{
 };
 use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
-use undercroft_server::{Answer, Caller, CooperationStats, Heard, Volume, VolumeConfig, Write};
+use undercroft_server::{
+    Answer, Caller, CooperationStats, ReceivedHints, Volume, VolumeConfig, Write,
+};
 
 const BLOCK: u64 = 4096;
 
 /// The client that all of this is about.
 const CLIENT: Caller = Caller { client: 3, tells: true };
 
-fn hear(volume: &Arc<Volume>, hints: Vec<Hint>) {
-    volume.hear(CLIENT, Heard { hints, bytes: 0, arrived: Instant::now(), may_demote: true });
+fn receive_hints(volume: &Arc<Volume>, hints: Vec<Hint>) {
+    volume.receive_hints(
+        CLIENT,
+        ReceivedHints { hints, bytes: 0, arrived: Instant::now(), may_demote: true },
+    );
 }
 
 fn evict(block: u64) -> Hint {
@@ -143,7 +148,7 @@ async fn agree(mut config: VolumeConfig, upper: &str, demotes: bool, random: &mu
             |block: u64| if demotes { demote(block, model[block as usize]) } else { evict(block) };
         // A client takes time; a hint that is as old as the read before it would be stale.
         std::thread::sleep(Duration::from_micros(2));
-        hear(&volume, gone.into_iter().map(say).collect());
+        receive_hints(&volume, gone.into_iter().map(say).collect());
         let (stats, level) = (volume.stats(), &simulated.lower()[0]);
         let counts = level.counts();
         let ours = (stats.reads, stats.read_hits, stats.writes, stats.write_hits);
@@ -229,7 +234,7 @@ async fn emulated_clients_are_served_as_simulated() {
         estimator.observe(block, false, &mut inferred);
         for &gone in inferred.iter().filter(|_| is_confident) {
             if level.client_evicted(gone) == Down::Fetch {
-                level.arrived(gone, WayDown::Reload);
+                level.arrived(gone, DataSource::Reload);
             }
         }
         if step % 1000 == 999 {
@@ -252,7 +257,7 @@ async fn a_miss_takes_no_room_and_a_hit_gives_it_up() {
     let volume = open(config, &store);
     assert_eq!(read_as(&volume, CLIENT, 7).await, 7);
     assert_eq!(volume.stats().resident, 0);
-    hear(&volume, vec![evict(7)]);
+    receive_hints(&volume, vec![evict(7)]);
     settle().await;
     assert_eq!((volume.stats().resident, volume.stats().store_reads), (1, 2));
     assert_eq!(read_as(&volume, CLIENT, 7).await, 7);
@@ -276,7 +281,7 @@ async fn reloads_wait_for_an_idle_store() {
     store.hold_reads.store(true, Ordering::SeqCst);
     let (one, waits) = ask(READ, 9 * BLOCK, BLOCK, false);
     volume.serve(&mut vec![one], CLIENT);
-    hear(&volume, vec![evict(1), evict(2), evict(1)]);
+    receive_hints(&volume, vec![evict(1), evict(2), evict(1)]);
     settle().await;
     let counted = cooperation(&volume);
     assert_eq!((counted.reloads_waiting, counted.reloads_duplicate, counted.reloads), (2, 1, 0));
@@ -298,7 +303,7 @@ async fn a_reload_never_brings_back_what_was_written_since() {
         let volume = open(config, &store);
         read_as(&volume, CLIENT, 5).await;
         store.hold_reads.store(true, Ordering::SeqCst);
-        hear(&volume, vec![evict(5)]);
+        receive_hints(&volume, vec![evict(5)]);
         settle().await;
         assert_eq!(cooperation(&volume).reloads_waiting, 1);
         let after = match change {
@@ -350,7 +355,7 @@ async fn a_queued_reload_goes_when_it_is_of_no_use() {
     let (one, waits) = ask(READ, 40 * BLOCK, BLOCK, false);
     volume.serve(&mut vec![one], CLIENT);
     // The queue holds an eighth of the cache: the first one falls out.
-    hear(&volume, (0..5).map(evict).collect());
+    receive_hints(&volume, (0..5).map(evict).collect());
     settle().await;
     assert_eq!(cooperation(&volume).reloads_overflowed, 1);
     write_as(&volume, CLIENT, 2, 0xcc).await;
@@ -375,7 +380,7 @@ async fn a_read_takes_a_reload_over() {
     let volume = open(config, &store);
     read_as(&volume, CLIENT, 5).await;
     store.hold_reads.store(true, Ordering::SeqCst);
-    hear(&volume, vec![evict(5)]);
+    receive_hints(&volume, vec![evict(5)]);
     settle().await;
     let (one, answer) = ask(READ, 5 * BLOCK, BLOCK, false);
     volume.serve(&mut vec![one], CLIENT);
@@ -398,7 +403,7 @@ async fn a_failed_reload_spoils_nothing() {
     let volume = open(config, &store);
     read_as(&volume, CLIENT, 5).await;
     store.fail_reads.store(true, Ordering::SeqCst);
-    hear(&volume, vec![evict(5)]);
+    receive_hints(&volume, vec![evict(5)]);
     idle(&volume).await;
     store.fail_reads.store(false, Ordering::SeqCst);
     assert_eq!((cooperation(&volume).reloads_failed, volume.stats().resident), (1, 0));
@@ -411,15 +416,15 @@ async fn a_failed_reload_spoils_nothing() {
 async fn a_reload_that_ends_after_the_volume_hands_nothing_down() {
     let (store, mut config) = numbered("eviction,on-hit=keep", 1);
     let watcher = Watcher::of(&store, BLOCK);
-    config.listener = Some(Arc::clone(&watcher) as _);
+    config.eviction_sink = Some(Arc::clone(&watcher) as _);
     let volume = open(config, &store);
     for block in [5, 6] {
         read_as(&volume, CLIENT, block).await;
     }
-    hear(&volume, vec![evict(6)]);
+    receive_hints(&volume, vec![evict(6)]);
     idle(&volume).await;
     store.hold_reads.store(true, Ordering::SeqCst);
-    hear(&volume, vec![evict(5)]);
+    receive_hints(&volume, vec![evict(5)]);
     settle().await;
     assert_eq!((cooperation(&volume).reloads_waiting, volume.stats().resident), (1, 1));
     volume.close().await.unwrap();
@@ -437,7 +442,7 @@ async fn data_is_taken_from_clients_only_where_it_must_be_right() {
     // Delivered and unchanged: taken, and served without the store.
     read_as(&volume, CLIENT, 1).await;
     settle().await;
-    hear(&volume, vec![demote(1, 1)]);
+    receive_hints(&volume, vec![demote(1, 1)]);
     assert_eq!(cooperation(&volume).demotions_accepted, 1);
     assert_eq!(read_as(&volume, other, 1).await, 1);
     assert_eq!(volume.stats().store_reads, 1);
@@ -452,7 +457,7 @@ async fn data_is_taken_from_clients_only_where_it_must_be_right() {
     let short = Hint::Demote { block: 6, rides: false, data: vec![0xee; 512].into() };
     let mut hints = vec![demote(0, 0), demote(2, 2), demote(3, 3), demote(4, 0xee)];
     hints.push(short);
-    hear(&volume, hints);
+    receive_hints(&volume, hints);
     idle(&volume).await;
     let counted = cooperation(&volume);
     assert_eq!((counted.demotions_accepted, counted.demotions_refused), (1, 5));
@@ -465,7 +470,10 @@ async fn data_is_taken_from_clients_only_where_it_must_be_right() {
     let arrived = Instant::now();
     settle().await;
     write_as(&volume, CLIENT, 8, 0x88).await;
-    volume.hear(CLIENT, Heard { hints: vec![demote(8, 8)], bytes: 0, arrived, may_demote: true });
+    volume.receive_hints(
+        CLIENT,
+        ReceivedHints { hints: vec![demote(8, 8)], bytes: 0, arrived, may_demote: true },
+    );
     idle(&volume).await;
     assert_eq!(read_as(&volume, CLIENT, 8).await, 0x88);
     volume.validate().unwrap();
@@ -480,7 +488,7 @@ async fn a_demotion_during_a_write_is_refused() {
     let (one, answer) = ask(write_of(vec![0x11; BLOCK as usize]), BLOCK, BLOCK, false);
     volume.serve(&mut vec![one], CLIENT);
     settle().await;
-    hear(&volume, vec![demote(1, 1)]);
+    receive_hints(&volume, vec![demote(1, 1)]);
     assert_eq!(cooperation(&volume).demotions_refused, 1);
     store.hold_writes.store(false, Ordering::SeqCst);
     store.release();
@@ -504,24 +512,24 @@ async fn old_and_shared_blocks_are_not_placed() {
         flags: EvictFlags::default(),
         runs: vec![BlockRun::new(1, 1).unwrap()],
     };
-    hear(&volume, vec![age]);
+    receive_hints(&volume, vec![age]);
     let late = EvictFlags { late: true, ..EvictFlags::default() };
     let runs = vec![BlockRun::new(2, 1).unwrap()];
-    hear(&volume, vec![Hint::Evict { age_us: 0, sequence: 2, flags: late, runs }]);
+    receive_hints(&volume, vec![Hint::Evict { age_us: 0, sequence: 2, flags: late, runs }]);
     let counted = cooperation(&volume);
     assert_eq!((counted.stale_hints, counted.late_hints, counted.hints), (1, 1, 2));
     assert_eq!(volume.stats().resident, 0);
     // Beyond the end, and a run that is far too long: bounded work, and said.
     let runs = vec![BlockRun::new(60, BlockRun::COUNT_MAX).unwrap(); 3];
     let flags = EvictFlags::default();
-    hear(&volume, vec![Hint::Evict { age_us: 0, sequence: 3, flags, runs }]);
+    receive_hints(&volume, vec![Hint::Evict { age_us: 0, sequence: 3, flags, runs }]);
     assert_eq!(cooperation(&volume).hints, 2 + 3 * 4);
     let beyond = 3 * (u64::from(BlockRun::COUNT_MAX) - 4);
     assert_eq!(cooperation(&volume).ignored_hints, beyond);
     // As many as fit a message: billions of blocks, none of which there is.
     let runs = vec![BlockRun::new(64, BlockRun::COUNT_MAX).unwrap(); 130_000];
     let before = processor_time();
-    hear(&volume, vec![Hint::Evict { age_us: 0, sequence: 4, flags, runs }]);
+    receive_hints(&volume, vec![Hint::Evict { age_us: 0, sequence: 4, flags, runs }]);
     let computed = processor_time() - before;
     assert!(computed < Duration::from_secs(1), "{computed:?}");
     let more = 130_000 * u64::from(BlockRun::COUNT_MAX);

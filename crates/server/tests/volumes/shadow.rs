@@ -26,7 +26,7 @@ use crate::common::{READ, Random, TestStore, Watcher, ask, config, flush, open, 
 use tokio::sync::oneshot;
 use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
-use undercroft_server::{Answer, Caller, Heard, Outcome, Volume, VolumeConfig, Write};
+use undercroft_server::{Answer, Caller, Outcome, ReceivedHints, Volume, VolumeConfig, Write};
 
 /// The unit in which the model compares, in bytes.
 const WORD: u64 = 8;
@@ -68,10 +68,10 @@ impl World {
         self.volume.config().block_bytes.into()
     }
 
-    fn hear(&self, caller: Caller, hints: Vec<Hint>) {
+    fn receive_hints(&self, caller: Caller, hints: Vec<Hint>) {
         let _order = self.order.lock().unwrap();
-        let heard = Heard { hints, bytes: 0, arrived: Instant::now(), may_demote: true };
-        self.volume.hear(caller, heard);
+        let received = ReceivedHints { hints, bytes: 0, arrived: Instant::now(), may_demote: true };
+        self.volume.receive_hints(caller, received);
     }
 }
 
@@ -221,12 +221,12 @@ async fn session(world: Arc<World>, client: u8, seed: u64, requests: u32, depth:
     let mut waiting: Vec<(u64, Kind, u64, u64, oneshot::Receiver<Outcome>)> = Vec::new();
     for _ in 0..requests {
         if random.one_in(2) {
-            world.hear(caller, vec![held.hint(&mut random, world.size.div_ceil(block))]);
+            world.receive_hints(caller, vec![held.hint(&mut random, world.size.div_ceil(block))]);
         }
         if random.one_in(8) {
             let write = range(&mut random, &world, block);
             let hints = held.evict_unwritten(&mut random, write, &world);
-            world.hear(caller, hints);
+            world.receive_hints(caller, hints);
         }
         let to_come = if random.one_in(3) { held.to_come.pop() } else { None };
         // Some of these writes bring other data than those handed over.
@@ -399,7 +399,7 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
     store.jitter.store(true, Ordering::SeqCst);
     store.takes_many.store(seed % 2 == 0, Ordering::SeqCst);
     let watcher = Watcher::of(&store, block);
-    config.listener = Some(Arc::clone(&watcher) as _);
+    config.eviction_sink = Some(Arc::clone(&watcher) as _);
     let mut volume = open(config.clone(), &store);
     let (mut log, mut number, mut saved, mut awaited) = (Vec::new(), 0, None, 0);
     for life in 0..3 {

@@ -6,7 +6,7 @@
 mod population;
 mod report;
 
-use undercroft_cache::placement::{Placement, WayDown};
+use undercroft_cache::placement::{DataSource, Placement};
 use undercroft_cache::topology::{
     Client, Cluster, ClusterCounts, ClusterRules, Division, ServerSpec,
 };
@@ -232,7 +232,7 @@ pub(crate) fn outcome(
     let clients: Vec<_> = (0..cluster.clients().len()).map(client).collect();
     let cooperation = (config.placement != Placement::Access).then(|| {
         let sends = match config.placement {
-            Placement::Eviction(eviction) => eviction.down == WayDown::Demote,
+            Placement::Eviction(eviction) => eviction.down == DataSource::Demote,
             Placement::Access | Placement::Global(_) => true,
         };
         // Every eviction is reported; blocks that another client still holds are not placed.

@@ -10,7 +10,7 @@ mod known;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use undercroft_cache::placement::{Placement, PlacementError, WayDown};
+use undercroft_cache::placement::{DataSource, Placement, PlacementError};
 use undercroft_cache::policy::Context;
 use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{CctCounts, Counts, Estimator, Level, PlacementCounts, Reference};
@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
             levels.push(level.placement_counts());
         }
         let first = &self.hierarchy.lower()[0];
-        let sends = first.rules().is_some_and(|rules| rules.down == WayDown::Demote);
+        let sends = first.rules().is_some_and(|rules| rules.down == DataSource::Demote);
         let hints = if self.estimate.is_some() || sends {
             0
         } else {

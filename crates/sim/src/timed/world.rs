@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use undercroft_cache::Down;
-use undercroft_cache::placement::{Order, Placement, WayByCost, WayDown};
+use undercroft_cache::placement::{DataSource, Order, Placement, WayByCost};
 use undercroft_cache::topology::{Cluster, Source};
 
 use undercroft_random::SplitMix64;
@@ -250,9 +250,9 @@ impl<'a> World<'a> {
             let server = self.cluster.home(victim);
             let is_of_use = self.cluster.asks_for_contents(server, client);
             match self.way(server) {
-                WayDown::Demote if !is_of_use => self.slots[at].hints.push(victim),
-                WayDown::Reload => self.slots[at].hints.push(victim),
-                WayDown::Demote => {
+                DataSource::Demote if !is_of_use => self.slots[at].hints.push(victim),
+                DataSource::Reload => self.slots[at].hints.push(victim),
+                DataSource::Demote => {
                     let arrives = self.links[client].send_demotion(self.now);
                     self.at(arrives, Event::Demoted(client, victim));
                 }
@@ -260,11 +260,11 @@ impl<'a> World<'a> {
         }
     }
 
-    fn way(&self, server: usize) -> WayDown {
+    fn way(&self, server: usize) -> DataSource {
         match self.placement {
             Placement::Eviction(eviction) if eviction.by_cost => self.ways[server].way(),
             Placement::Eviction(eviction) => eviction.down,
-            Placement::Access | Placement::Global(_) => WayDown::Demote,
+            Placement::Access | Placement::Global(_) => DataSource::Demote,
         }
     }
 
@@ -350,7 +350,7 @@ impl<'a> World<'a> {
                 self.stats.stale += 1;
                 continue;
             }
-            self.go_this_way(victim, WayDown::Reload);
+            self.go_this_way(victim, DataSource::Reload);
             let down = self.cluster.evicted(client, victim);
             self.fetch(victim, down);
         }
@@ -358,14 +358,14 @@ impl<'a> World<'a> {
     }
 
     fn demoted(&mut self, client: usize, block: u64) {
-        self.go_this_way(block, WayDown::Demote);
+        self.go_this_way(block, DataSource::Demote);
         if self.cluster.evicted(client, block) == Down::Fetch {
             self.cluster.arrived(client, block);
         }
     }
 
     /// If the way down can change, tells the server how this block comes.
-    fn go_this_way(&mut self, block: u64, way: WayDown) {
+    fn go_this_way(&mut self, block: u64, way: DataSource) {
         if self.placement.is_by_cost() || self.placement.is_auto() {
             let server = self.cluster.home(block);
             self.cluster.set_way_down(server, way);
@@ -422,7 +422,7 @@ impl<'a> World<'a> {
     fn reloaded(&mut self, disk: usize, block: u64) {
         let reloaded = self.disks[disk].reloaded(block);
         if reloaded.is_wanted {
-            self.go_this_way(block, WayDown::Reload);
+            self.go_this_way(block, DataSource::Reload);
             self.cluster.arrived(self.population.owner(block), block);
         } else {
             self.stats.unwanted += 1;

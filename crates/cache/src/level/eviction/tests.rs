@@ -2,13 +2,13 @@
 
 use crate::level::{ClientEviction, Down, Knowledge, Level, Referred, Sender, WriteMode};
 use crate::placement::random::random;
-use crate::placement::{Placement, WayDown};
+use crate::placement::{Placement, DataSource};
 use crate::policy::{Spec, policies};
 
 /// Does what a caller does about an evicted block.
 fn carry_out(level: &mut Level, block: u64, down: Down) -> Down {
     if down == Down::Fetch {
-        level.arrived(block, WayDown::Reload);
+        level.arrived(block, DataSource::Reload);
     }
     down
 }

@@ -46,7 +46,7 @@ fn session(volume: &Arc<Volume>, client: u32, want: &str) -> Hints {
     let contexts = place.contexts(&query, volume, 7);
     let status: Status = Arc::new(|_| Bytes::new());
     let session = Hints::connect(volume, &contexts, place.base(), status).unwrap();
-    session.window.owed();
+    session.window.work_debt();
     session
 }
 

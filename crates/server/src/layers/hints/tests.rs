@@ -104,8 +104,8 @@ async fn in_turn(volume: &Arc<Volume>, member: &Member, steps: Vec<Step>) {
                 let mut bytes = bytes::BytesMut::new();
                 hints.iter().for_each(|hint| hint.put(&mut bytes));
                 let (bytes, arrived) = (bytes.len() as u64, Instant::now());
-                let heard = Heard { hints, bytes, arrived, may_demote: true };
-                volume.hear(member.caller(), heard);
+                let received = ReceivedHints { hints, bytes, arrived, may_demote: true };
+                volume.receive_hints(member.caller(), received);
             }
             Step::Request(command, block) => {
                 let (reply, awaited) = Reply::detached();

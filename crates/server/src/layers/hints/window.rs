@@ -16,7 +16,7 @@ use crate::volume::Volume;
 use crate::volume::clients::{Member, Teller};
 use crate::volume::feed::{Follower, NoRoom};
 use crate::volume::hint_batch::BLOCKS_MAX;
-use crate::volume::hint_dispatch::Heard;
+use crate::volume::hint_dispatch::ReceivedHints;
 
 /// Most bits of a client's filter for each block of the cache, and the least limit for the whole
 /// filter.
@@ -37,7 +37,7 @@ pub(crate) struct Window {
     /// Present if the client follows the cache's content.
     follower: Mutex<Option<Follower>>,
     /// Cost of the work so far, in blocks examined.
-    owed: AtomicU64,
+    work_debt: AtomicU64,
 }
 
 /// Bytes of text or of a filter that cost as much as one block examined.
@@ -63,22 +63,22 @@ impl Window {
         let teller = member.clone().filter(|_| tells).map(Teller::new);
         let (assembly, follower) = (Mutex::default(), Mutex::default());
         let volume = Arc::clone(volume);
-        let owed = AtomicU64::new(0);
-        Ok(Self { volume, member, _teller: teller, granted, status, assembly, follower, owed })
+        let work_debt = AtomicU64::new(0);
+        Ok(Self { volume, member, _teller: teller, granted, status, assembly, follower, work_debt })
     }
 
     /// The cost since the last call, in blocks examined.
-    pub(crate) fn owed(&self) -> u64 {
-        self.owed.swap(0, Ordering::Relaxed)
+    pub(crate) fn work_debt(&self) -> u64 {
+        self.work_debt.swap(0, Ordering::Relaxed)
     }
 
-    pub(crate) fn owes(&self, more: u64) {
-        self.owed.fetch_add(more, Ordering::Relaxed);
+    pub(crate) fn add_work(&self, more: u64) {
+        self.work_debt.fetch_add(more, Ordering::Relaxed);
     }
 
     /// A request in the window, from its byte `from` on. A message is returned; the caller executes
     /// it and replies.
-    pub(crate) fn request(&self, request: Request, from: u64) -> Option<(Heard, Reply)> {
+    pub(crate) fn request(&self, request: Request, from: u64) -> Option<(ReceivedHints, Reply)> {
         let Request { command, length, reply, .. } = request;
         match command {
             Command::Read { .. } => {
@@ -88,7 +88,7 @@ impl Window {
             Command::Write { data } => match hint::parse(&joined(data)) {
                 Ok(hints) => {
                     let (arrived, may_demote) = (clock::now(), self.granted.demote);
-                    Some((Heard { hints, bytes: length, arrived, may_demote }, reply))
+                    Some((ReceivedHints { hints, bytes: length, arrived, may_demote }, reply))
                 }
                 Err(malformed) => {
                     let count = CooperationStats { hint_messages_refused: 1, ..Default::default() };
@@ -108,7 +108,7 @@ impl Window {
     fn tell(&self, from: u64, length: u64, reply: Reply) {
         let text = (self.status)(from > 0);
         if from == 0 {
-            self.owes(text.len() as u64 / BYTES_FOR_ONE);
+            self.add_work(text.len() as u64 / BYTES_FOR_ONE);
         }
         if text.len() as u64 > WINDOW {
             let text = "the status does not fit the window: ask the HTTP listener for /stats";
@@ -126,11 +126,11 @@ impl Window {
     ///
     /// # Errors
     /// The client cannot follow; the rest of the message was executed.
-    pub(crate) fn hear(&self, heard: Heard) -> Result<(), NoRoom> {
-        self.owes(heard.cost());
+    pub(crate) fn receive_hints(&self, received: ReceivedHints) -> Result<(), NoRoom> {
+        self.add_work(received.cost());
         let (mut answer, mut ignored, mut published) = (Ok(()), 0, 0);
-        let last_follow = heard.hints.iter().rposition(|hint| matches!(hint, Hint::Follow(_)));
-        for (place, hint) in heard.hints.iter().enumerate() {
+        let last_follow = received.hints.iter().rposition(|hint| matches!(hint, Hint::Follow(_)));
+        for (place, hint) in received.hints.iter().enumerate() {
             match hint {
                 Hint::ClientStat(stat) => {
                     if let Some(member) = &self.member {
@@ -151,19 +151,20 @@ impl Window {
                             continue;
                         }
                         published += cost;
-                        self.volume.hear_digest(&Digest { from: member.caller().client, ..digest });
+                        self.volume
+                            .receive_digest(&Digest { from: member.caller().client, ..digest });
                     }
                 }
                 _ => {}
             }
         }
-        self.owes(published);
+        self.add_work(published);
         if ignored > 0 {
             let count = CooperationStats { ignored_hints: ignored, ..Default::default() };
             self.volume.count_hints(&count);
         }
         if let Some(member) = &self.member {
-            self.volume.hear(member.caller(), heard);
+            self.volume.receive_hints(member.caller(), received);
         }
         answer
     }
@@ -175,7 +176,7 @@ impl Window {
         *follower = None;
         let (next, work) = Follower::new(&self.volume, follow)?;
         // What a content-aware policy knew of its clients may begin anew.
-        self.owes(work + u64::from(self.volume.now().cache_blocks) / 64);
+        self.add_work(work + u64::from(self.volume.now().cache_blocks) / 64);
         *follower = next;
         Ok(())
     }
@@ -202,7 +203,7 @@ impl Window {
     pub(crate) fn news(&self, length: u64, one_chunk: bool, reply: Reply) {
         let told = lock(&self.follower).as_mut().map(|follower| follower.tell(length as usize));
         let (mut told, work) = told.unwrap_or_default();
-        self.owes(work);
+        self.add_work(work);
         if one_chunk {
             let mut all = BytesMut::from(told);
             all.resize(length as usize, 0);

@@ -187,9 +187,9 @@ impl<T> Shares<T> {
     }
 
     /// Removes the waiting requests of a connection, and returns them.
-    pub(super) fn drop_line(&mut self, client: &Arc<str>, line: u64, now: Instant) -> Vec<T> {
+    pub(super) fn drop_line(&mut self, client: &Arc<str>, queue: u64, now: Instant) -> Vec<T> {
         let Some(share) = self.clients.get_mut(client) else { return Vec::new() };
-        let Some(at) = share.lines.iter().position(|(number, _)| *number == line) else {
+        let Some(at) = share.lines.iter().position(|(number, _)| *number == queue) else {
             return Vec::new();
         };
         let dropped = share.lines.remove(at).map(|(_, waiting)| waiting).unwrap_or_default();
@@ -213,11 +213,17 @@ impl<T> Shares<T> {
     }
 
     /// Lets a request of a connection wait.
-    pub(super) fn push(&mut self, client: &Arc<str>, line: u64, waiting: Waiting<T>, now: Instant) {
+    pub(super) fn push(
+        &mut self,
+        client: &Arc<str>,
+        queue: u64,
+        waiting: Waiting<T>,
+        now: Instant,
+    ) {
         let Some(share) = self.clients.get_mut(client) else { return };
-        match share.lines.iter_mut().find(|(number, _)| *number == line) {
+        match share.lines.iter_mut().find(|(number, _)| *number == queue) {
             Some((_, requests)) => requests.push_back(waiting),
-            None => share.lines.push_back((line, VecDeque::from([waiting]))),
+            None => share.lines.push_back((queue, VecDeque::from([waiting]))),
         }
         if share.place.is_none() {
             self.replace(client, now);
@@ -293,10 +299,10 @@ impl<T> Share<T> {
 
     /// Takes the next request; then it is another connection's turn.
     fn take(&mut self) -> Option<Waiting<T>> {
-        let (line, mut waiting) = self.lines.pop_front()?;
+        let (queue, mut waiting) = self.lines.pop_front()?;
         let first = waiting.pop_front();
         if !waiting.is_empty() {
-            self.lines.push_back((line, waiting));
+            self.lines.push_back((queue, waiting));
         }
         first
     }
@@ -366,7 +372,7 @@ mod tests {
         let mut shares = shares(rates, Rates::default(), &all, start);
         // Eight connections with large requests, one with small ones, one that wants little.
         for request in 0..1000 {
-            (0..8).for_each(|line| shares.push(&all[0], line, (64 << 10, 0), start));
+            (0..8).for_each(|queue| shares.push(&all[0], queue, (64 << 10, 0), start));
             shares.push(&all[1], 8, (4 << 10, 1), start);
             if request < 100 {
                 shares.push(&all[2], 9, (4 << 10, 2), start);
@@ -447,8 +453,8 @@ mod tests {
         let (start, all) = (Instant::now(), names(1));
         let rates = Rates { requests: Some(100), bytes: None };
         let mut shares = shares(rates, Rates::default(), &all, start);
-        for (line, item) in [(1, 10), (1, 11), (1, 12), (2, 20), (2, 21), (3, 30)] {
-            shares.push(&all[0], line, (0, item), start);
+        for (queue, item) in [(1, 10), (1, 11), (1, 12), (2, 20), (2, 21), (3, 30)] {
+            shares.push(&all[0], queue, (0, item), start);
         }
         let passed = run(&mut shares, &mut { start }, start);
         assert_eq!(passed, [10, 20, 30, 11, 21, 12]);

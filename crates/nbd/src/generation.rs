@@ -6,7 +6,7 @@
 //! numbers. It starts the new connection when all their started requests have ended, so that no
 //! late write overtakes a new one. `docs/developer/hints.md` describes it.
 //!
-//! Not here: the waiting (`server/lines.rs`), and the connecting (`client/line.rs`).
+//! Not here: the waiting (`server/generations.rs`), and the connecting (`client/reconnecting.rs`).
 
 use std::fmt;
 
@@ -25,17 +25,17 @@ pub(crate) const BUSY: &str = "busy: ";
 
 /// The place of a connection in a client's series of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lineage {
+pub(crate) struct ConnectionGeneration {
     /// A random number known to this client only.
     pub(crate) id: u128,
     /// Number of the connection; it increases with each successor.
     pub(crate) number: u64,
 }
 
-impl Lineage {
+impl ConnectionGeneration {
     /// Returns `None` for another context, an unknown version, or malformed text. Unknown
     /// parameters are skipped.
-    pub(crate) fn parse(text: &str) -> Option<Lineage> {
+    pub(crate) fn parse(text: &str) -> Option<ConnectionGeneration> {
         let rest = text.strip_prefix(NAME)?.strip_prefix(';')?;
         let (mut id, mut number) = (None, None);
         let digits =
@@ -51,13 +51,13 @@ impl Lineage {
                 _ => {}
             }
         }
-        Some(Lineage { id: id?, number: number? })
+        Some(ConnectionGeneration { id: id?, number: number? })
     }
 }
 
-impl fmt::Display for Lineage {
+impl fmt::Display for ConnectionGeneration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lineage { id, number } = self;
+        let ConnectionGeneration { id, number } = self;
         write!(f, "{NAME};v={VERSION};id={id:032x};number={number}")
     }
 }
@@ -68,12 +68,15 @@ mod tests {
 
     #[test]
     fn a_lineage_is_read_as_it_was_written() {
-        for lineage in [Lineage { id: 0, number: 0 }, Lineage { id: u128::MAX, number: u64::MAX }] {
-            assert_eq!(Lineage::parse(&lineage.to_string()), Some(lineage));
+        for generation in [
+            ConnectionGeneration { id: 0, number: 0 },
+            ConnectionGeneration { id: u128::MAX, number: u64::MAX },
+        ] {
+            assert_eq!(ConnectionGeneration::parse(&generation.to_string()), Some(generation));
         }
-        let known = Some(Lineage { id: 10, number: 7 });
-        assert_eq!(Lineage::parse("x-undercroft:line;id=a;number=7"), known);
-        assert_eq!(Lineage::parse("x-undercroft:line;v=1;new=1;number=7;id=a"), known);
+        let known = Some(ConnectionGeneration { id: 10, number: 7 });
+        assert_eq!(ConnectionGeneration::parse("x-undercroft:line;id=a;number=7"), known);
+        assert_eq!(ConnectionGeneration::parse("x-undercroft:line;v=1;new=1;number=7;id=a"), known);
     }
 
     #[test]
@@ -90,7 +93,7 @@ mod tests {
             "x-undercroft:line;id=100000000000000000000000000000000;number=7",
             "line;id=a;number=7",
         ] {
-            assert_eq!(Lineage::parse(text), None, "{text}");
+            assert_eq!(ConnectionGeneration::parse(text), None, "{text}");
         }
     }
 }

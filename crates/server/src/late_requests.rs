@@ -17,7 +17,7 @@ const OVERDUE_BYTES_MAX: u64 = 64 << 20;
 
 /// The late requests of a volume.
 #[derive(Debug, Default)]
-pub(crate) struct Overdue {
+pub(crate) struct LateRequests {
     /// Number and bytes of the late requests that have not ended.
     open: AtomicU64,
     bytes: AtomicU64,
@@ -30,12 +30,12 @@ pub(crate) struct Overdue {
 /// A late request; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Late {
-    of: Arc<Overdue>,
+    of: Arc<LateRequests>,
     bytes: u64,
     changes: Option<Range<u64>>,
 }
 
-impl Overdue {
+impl LateRequests {
     /// Adds a late request for `bytes` bytes.
     pub(crate) fn begin(self: &Arc<Self>, bytes: u64, changes: Option<Range<u64>>) -> Late {
         self.changing().extend(changes.clone());

@@ -1,5 +1,5 @@
 //! Clients that reconnect: finds the newest connection of each client, and waits for the requests
-//! of earlier ones (`lineage.rs`).
+//! of earlier ones (`generation.rs`).
 //!
 //! Each unanswered request holds the answer queue of its connection. When a connection has been
 //! ended and its queue has no holder left, all its requests have ended.
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::handshake::OptionError;
-use crate::lineage::{BUSY, Lineage};
+use crate::generation::{BUSY, ConnectionGeneration};
 use crate::reply::Answers;
 use crate::task_queue::Stop;
 use crate::wire::REP_ERR_POLICY;
@@ -51,12 +51,12 @@ impl Lines {
     pub(super) async fn begin(
         &self,
         export: &str,
-        lineage: Lineage,
+        generation: ConnectionGeneration,
         answers: &Arc<Answers>,
     ) -> Result<(), OptionError> {
         let began = Instant::now();
         loop {
-            let text = match self.enter(export, lineage, answers) {
+            let text = match self.enter(export, generation, answers) {
                 Ok(()) => return Ok(()),
                 Err(Early::Late) => "a newer connection of this client is open".to_owned(),
                 Err(Early::Busy) if began.elapsed() < WAIT => {
@@ -80,7 +80,7 @@ impl Lines {
     pub(super) fn enter(
         &self,
         export: &str,
-        lineage: Lineage,
+        generation: ConnectionGeneration,
         answers: &Arc<Answers>,
     ) -> Result<(), Early> {
         let mut all = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +88,7 @@ impl Lines {
             members.retain(|member| member.answers.strong_count() > 0);
             !members.is_empty()
         });
-        let Lineage { id, number } = lineage;
+        let ConnectionGeneration { id, number } = generation;
         let members = all.entry((export.to_owned(), id)).or_default();
         if members.iter().any(|member| member.number > number) {
             return Err(Early::Late);
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_connection_waits_for_all_that_the_ones_before_have_begun() {
         let lines = Lines::default();
-        let of = |number| Lineage { id: 7, number };
+        let of = |number| ConnectionGeneration { id: 7, number };
         let (first, second) = (answers(), answers());
         assert_eq!(lines.enter("v", of(1), &first), Ok(()));
         let in_flight = Arc::clone(&first);
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(lines.enter("v", of(1), &answers()), Err(Early::Late));
         // With an equal number, of another client or of another export: no connection is ended.
         assert_eq!(lines.enter("v", of(2), &answers()), Ok(()));
-        assert_eq!(lines.enter("v", Lineage { id: 8, number: 9 }, &answers()), Ok(()));
+        assert_eq!(lines.enter("v", ConnectionGeneration { id: 8, number: 9 }, &answers()), Ok(()));
         assert_eq!(lines.enter("w", of(9), &answers()), Ok(()));
         assert_eq!(second.queue.take(&mut Vec::new()), Stop::No);
         drop(second);

@@ -10,15 +10,15 @@ use undercroft_nbd::CommandKind;
 use crate::clock;
 use crate::counters::{Latencies, Source, Stats};
 
-/// Moments that are kept: more than an adviser keeps epochs.
+/// Checkpoints that are kept: more than an adviser keeps epochs.
 const KEPT: usize = 16;
 
 /// Fewest hits and misses whose times are compared.
 const TIMED_MIN: u64 = 20;
 
-/// The last moments, the oldest first.
+/// The last checkpoints, the oldest first.
 #[derive(Default)]
-pub(super) struct Moments {
+pub(super) struct Checkpoints {
     ends: VecDeque<Moment>,
     /// Reads and read hits at the last round of the feeder, and the share that missed until then.
     counted: Option<(u64, u64)>,
@@ -34,7 +34,7 @@ struct Moment {
     read_hits: u64,
 }
 
-impl Moments {
+impl Checkpoints {
     /// The share of the reads that missed since the last call; that of the time before if there
     /// were none.
     pub(super) fn miss_ratio(&mut self, stats: &Stats) -> Option<f64> {
@@ -95,12 +95,12 @@ mod tests {
 
     #[test]
     fn the_share_of_misses_is_of_the_reads_since_the_last_round() {
-        let mut moments = Moments::default();
+        let mut checkpoints = Checkpoints::default();
         let stats = |reads, read_hits| Stats { reads, read_hits, ..Stats::default() };
-        assert_eq!(moments.miss_ratio(&stats(100, 90)), None, "what was before is not known");
-        assert_eq!(moments.miss_ratio(&stats(100, 90)), None);
-        assert_eq!(moments.miss_ratio(&stats(140, 120)), Some(0.25));
-        assert_eq!(moments.miss_ratio(&stats(140, 120)), Some(0.25), "no reads: as before");
-        assert_eq!(moments.miss_ratio(&stats(150, 130)), Some(0.0));
+        assert_eq!(checkpoints.miss_ratio(&stats(100, 90)), None, "what was before is not known");
+        assert_eq!(checkpoints.miss_ratio(&stats(100, 90)), None);
+        assert_eq!(checkpoints.miss_ratio(&stats(140, 120)), Some(0.25));
+        assert_eq!(checkpoints.miss_ratio(&stats(140, 120)), Some(0.25), "no reads: as before");
+        assert_eq!(checkpoints.miss_ratio(&stats(150, 130)), Some(0.0));
     }
 }

@@ -11,7 +11,7 @@ use std::task::Context;
 use crate::reply::{Answers, Ticket, charge};
 
 /// The account of one connection.
-pub(super) struct Purse {
+pub(super) struct Reservation {
     answers: Arc<Answers>,
     /// Bytes reserved.
     held: u64,
@@ -25,9 +25,9 @@ pub(super) struct Purse {
     waits_for: u64,
 }
 
-impl Purse {
-    pub(super) fn new(answers: Arc<Answers>) -> Purse {
-        Purse { answers, held: 0, arriving: 0, in_flight: 0, unsent: 0, waits_for: 0 }
+impl Reservation {
+    pub(super) fn new(answers: Arc<Answers>) -> Reservation {
+        Reservation { answers, held: 0, arriving: 0, in_flight: 0, unsent: 0, waits_for: 0 }
     }
 
     /// Bytes charged to its requests.
@@ -57,7 +57,7 @@ impl Purse {
 
     /// Charges an admitted request, for which there is room; its data may still have to arrive.
     #[inline]
-    pub(super) fn let_in(&mut self, charge: u64) {
+    pub(super) fn admit(&mut self, charge: u64) {
         self.arriving += charge;
     }
 
@@ -104,9 +104,9 @@ impl Purse {
     }
 }
 
-impl Drop for Purse {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let Purse { answers, held, in_flight, waits_for, .. } = self;
+        let Reservation { answers, held, in_flight, waits_for, .. } = self;
         let share = &answers.share;
         if *waits_for > 0 {
             share.leave_line();

@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A client that moves at least this many bytes while others wait is not stalled.
 const MOVED_MIN: u64 = 64 << 10;
 
-pub(super) struct Patience {
+pub(super) struct StallTimer {
     /// How long others may have to wait.
     longest: Duration,
     /// Whether the connection waits for its client.
@@ -34,9 +34,9 @@ pub(super) struct Patience {
     moved: u64,
 }
 
-impl Patience {
-    pub(super) fn new(longest: Duration) -> Patience {
-        Patience { longest, is_stuck: false, look: None, since: Instant::now(), moved: 0 }
+impl StallTimer {
+    pub(super) fn new(longest: Duration) -> StallTimer {
+        StallTimer { longest, is_stuck: false, look: None, since: Instant::now(), moved: 0 }
     }
 
     /// Counts bytes that the client sent or received.

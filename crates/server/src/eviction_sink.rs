@@ -11,23 +11,23 @@ use crate::counters::TellStats;
 
 /// Receives what leaves the cache of a volume, in the volume's blocks. Called with locks held: an
 /// implementation must not wait, and must not call the volume.
-pub trait Listener: fmt::Debug + Send + Sync {
+pub trait EvictionSink: fmt::Debug + Send + Sync {
     /// Whether blocks should come with their data.
     fn wants_data(&self) -> bool;
 
     /// A block has left. `data` is the whole block, exactly as the store has it; it may be passed
     /// on until the store is asked to change the block.
-    fn left(&self, block: u64, data: Option<Bytes>);
+    fn on_evicted(&self, block: u64, data: Option<Bytes>);
 
     /// A block has left after it was written to the store in order to be evicted.
-    fn left_dirty(&self, block: u64);
+    fn on_evicted_dirty(&self, block: u64);
 
     /// A block is in the cache again without having been read from the store.
-    fn is_back(&self, block: u64);
+    fn on_readmitted(&self, block: u64);
 
     /// The next request that the caller makes at the store has evicted these blocks, which have
     /// left.
-    fn ride(&self, blocks: &[u64]);
+    fn piggyback(&self, blocks: &[u64]);
 
     /// The blocks that left so far and ride with no request may be reported by themselves: no
     /// request that evicted them is about to be made.

@@ -4,8 +4,8 @@
 //! A server that disappears may lose what it had answered and not made durable. So a connection
 //! that ends with such changes counts as a *loss*. The end of the next connection is a loss, too,
 //! if no FLUSH has succeeded in between, because changes that survived the first loss may be lost
-//! then. Users of the line compare [`Line::losses`] with an earlier value. They are also called at
-//! each loss, and before anything is sent over a new connection.
+//! then. Users compare [`ReconnectingClient::losses`] with an earlier value. They are also called
+//! at each loss, and before anything is sent over a new connection.
 //!
 //! Not here: who is told of a loss, and how users react to it; that differs between users.
 
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::channel::Channel;
 use super::{Client, ClientError};
-use crate::lineage::Lineage;
+use crate::generation::ConnectionGeneration;
 use crate::service::Failure;
 
 /// Pause before a second attempt to reconnect.
@@ -33,7 +33,7 @@ const BUSY_MAX: Duration = Duration::from_secs(10);
 pub type OnLoss = Arc<dyn Fn() + Send + Sync>;
 
 /// A series of connections to one export.
-pub struct Line {
+pub struct ReconnectingClient {
     /// The name in log messages.
     name: String,
     now: tokio::sync::Mutex<Now>,
@@ -51,21 +51,21 @@ struct Now {
     failed: Option<(Instant, ClientError)>,
 }
 
-impl Line {
+impl ReconnectingClient {
     /// A line whose first connection is `client`. `name` appears in logs.
-    pub fn new(name: String, client: Client) -> Line {
-        Line::over(name, Channel::new(client, false))
+    pub fn new(name: String, client: Client) -> ReconnectingClient {
+        ReconnectingClient::over(name, Channel::new(client, false))
     }
 
     /// A line over a new connection, for a user that may have made changes in an earlier process.
     /// These may be lost until the first FLUSH succeeds.
-    pub fn resumed(name: String, client: Client) -> Line {
-        Line::over(name, Channel::new(client, true))
+    pub fn resumed(name: String, client: Client) -> ReconnectingClient {
+        ReconnectingClient::over(name, Channel::new(client, true))
     }
 
-    fn over(name: String, channel: Channel) -> Line {
+    fn over(name: String, channel: Channel) -> ReconnectingClient {
         let now = Now { channel, failed: None };
-        Line {
+        ReconnectingClient {
             name,
             now: tokio::sync::Mutex::new(now),
             current: AtomicU64::new(0),
@@ -217,39 +217,42 @@ impl Line {
     }
 }
 
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for ReconnectingClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Line").field("name", &self.name).field("now", &self.now).finish()
+        f.debug_struct("ReconnectingClient")
+            .field("name", &self.name)
+            .field("now", &self.now)
+            .finish()
     }
 }
 
 /// The identity by which a server recognises the connections of a line, and the newest of them; see
-/// `lineage.rs`. A server that does not support it ignores it.
+/// `generation.rs`. A server that does not support it ignores it.
 #[derive(Debug)]
-pub struct LineId {
+pub struct ReconnectId {
     id: u128,
     last: AtomicU64,
 }
 
-impl Default for LineId {
+impl Default for ReconnectId {
     /// A random identity.
-    fn default() -> LineId {
+    fn default() -> ReconnectId {
         // Every `RandomState` has random keys.
         let half = || u128::from(RandomState::new().hash_one(std::process::id()));
-        LineId { id: half() << 64 | half(), last: AtomicU64::new(0) }
+        ReconnectId { id: half() << 64 | half(), last: AtomicU64::new(0) }
     }
 }
 
-impl LineId {
+impl ReconnectId {
     /// The metadata context to request for a connection that replaces all earlier ones.
     pub fn next(&self) -> String {
         let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
-        Lineage { id: self.id, number }.to_string()
+        ConnectionGeneration { id: self.id, number }.to_string()
     }
 
     /// The metadata context to request for a second connection that does not replace the last one.
     pub fn beside(&self) -> String {
-        Lineage { id: self.id, number: self.last.load(Ordering::SeqCst) }.to_string()
+        ConnectionGeneration { id: self.id, number: self.last.load(Ordering::SeqCst) }.to_string()
     }
 }
 

@@ -9,20 +9,20 @@ use undercroft_nbd::{CommandKind, Replies};
 use crate::answer::told;
 use crate::clock;
 use crate::counters::{Latencies, Source};
-use crate::job::Finished;
+use crate::job::Completion;
 
 /// What a request is counted by.
 type Kind = (CommandKind, Source, Instant);
 
 /// Requests that have ended since the last answers were sent.
 #[derive(Default)]
-pub(crate) struct Endings {
+pub(crate) struct Completions {
     replies: Replies,
     /// Number of requests for each kind; requests of one kind that end together share an entry.
     runs: SmallVec<[(Kind, u64); 2]>,
 }
 
-impl Endings {
+impl Completions {
     /// With room for `requests` requests.
     pub(crate) fn with_capacity(requests: usize) -> Self {
         Self { replies: Replies::with_capacity(requests), ..Self::default() }
@@ -30,8 +30,8 @@ impl Endings {
 
     /// Adds a request.
     #[inline(always)]
-    pub(crate) fn push(&mut self, finished: Finished) {
-        let Finished { reply, outcome, operation, source, started } = finished;
+    pub(crate) fn push(&mut self, finished: Completion) {
+        let Completion { reply, outcome, operation, source, started } = finished;
         let kind = (operation, source, started);
         match self.runs.last_mut() {
             Some((last, count)) if *last == kind => *count += 1,
@@ -57,8 +57,8 @@ impl Endings {
     }
 }
 
-impl Extend<Finished> for Endings {
-    fn extend<I: IntoIterator<Item = Finished>>(&mut self, all: I) {
+impl Extend<Completion> for Completions {
+    fn extend<I: IntoIterator<Item = Completion>>(&mut self, all: I) {
         all.into_iter().for_each(|finished| self.push(finished));
     }
 }
