@@ -5,7 +5,7 @@ CARGO ?= cargo
 BUILT = target/release
 UNDERCROFT = $(BUILT)/undercroft
 
-.PHONY: help build run demo install package image python test python-test check-slow check-commands simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
+.PHONY: help build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -48,6 +48,11 @@ build:
 	@tools/setup.sh build
 	$(CARGO) build --release --locked -p undercroft-cli -p undercroft-preload
 
+# Those that something below runs.
+examples:
+	$(CARGO) build --release --locked -p undercroft-adviser -p undercroft-cache -p undercroft-nbd -p undercroft-trace \
+	    --example coverage --example content_cost --example floor --example read_speed
+
 run: build
 	@tools/serve-demo.sh $(UNDERCROFT)
 
@@ -81,8 +86,7 @@ python-test:
 check-slow:
 	@CARGO=$(CARGO) python3 tools/walks.py $(WALKS)
 
-check-commands: build
-	$(CARGO) build --release --locked --examples
+check-commands: build examples
 	@/usr/bin/python3 tools/commands.py $(BUILT) $(ONLY)
 
 simulate-faults:
@@ -106,8 +110,7 @@ soak:
 effects: build
 	@python3 tools/effects.py $(UNDERCROFT)
 
-content-aware: build
-	$(CARGO) build --release --locked -p undercroft-cache --example content_cost
+content-aware: build examples
 	@python3 tools/content_aware.py $(UNDERCROFT) $(AWARE)
 
 hierarchies: build
@@ -123,12 +126,10 @@ reproduce: build
 bench: build
 	@tools/bench/run.sh $(UNDERCROFT) $(BENCH)
 
-bench-reading: build
-	$(CARGO) build --release --locked -p undercroft-trace --example read_speed
+bench-reading: build examples
 	@python3 tools/bench/reading.py $(UNDERCROFT) $(BUILT)/examples/read_speed $(BENCH)
 
-bench-server: build
-	$(CARGO) build --release --locked -p undercroft-nbd --example floor
+bench-server: build examples
 	@tools/bench/server.sh $(UNDERCROFT) $(BUILT)/examples/floor $(BENCH)
 
 bench-turns: build
@@ -144,8 +145,7 @@ bench-recording: build
 bench-advice: build
 	@python3 tools/bench/advice.py $(UNDERCROFT) $(BENCH)
 
-advice:
-	$(CARGO) build --release --locked -p undercroft-adviser --example coverage
+advice: examples
 	@python3 tools/advice.py $(BUILT)/examples/coverage $(or $(UNDERCROFT_TRACES),../shared/traces) $(ADVICE)
 
 bench-hierarchies: build

@@ -34,6 +34,7 @@ SKIPPED = {
     "test": "it is the other half: run it too",
     "python-test": "make test has it",
     "check-commands": "it is this",
+    "examples": "check-commands has it",
     "clean": "it would take away what the others need",
 }
 
