@@ -1,14 +1,16 @@
-//! The keys of a volume in the help of `serve` and `set`, from the table of keys.
+//! The keys of the server and of volumes in the help of `serve` and `set`, from the tables of keys.
 
 use undercroft_server::VolumeConfig;
-use undercroft_server::process::Key;
+use undercroft_server::process::{Key, ServerConfig};
 
 use crate::table::wrapped;
 
-/// The help of the flag that sets a key for all volumes that do not set it themselves.
-pub(super) fn help(name: &str) -> String {
-    let key = VolumeConfig::KEYS.iter().find(|key| key.name == name);
-    key.map(told).unwrap_or_default()
+/// The help of the flag for a key of the server, such as `limits.close-s`, or of one that volumes
+/// inherit.
+pub(super) fn help(path: &str) -> String {
+    let inherited = VolumeConfig::KEYS.iter().filter(|key| key.is_inherited);
+    let mut keys = ServerConfig::keys().chain(inherited.map(|key| (key.name.to_owned(), key)));
+    keys.find(|(known, _)| known == path).map(|(_, key)| told(key)).unwrap_or_default()
 }
 
 /// What a key says, and its default.

@@ -36,17 +36,14 @@ pub(crate) struct Args {
     #[arg(long)]
     #[serde(skip)]
     check: bool,
-    /// Where to listen: 127.0.0.1:10809, [::1]:10809, unix:PATH; may be repeated
-    /// [default: 127.0.0.1:10809]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", help = keys::help("listen"))]
     listen: Vec<String>,
     /// A volume: NAME=STORE[,key=value]...; may be repeated. The keys and the stores stand below.
     /// STORE: file:PATH, file(direct):PATH, mem:, nbd://HOST/EXPORT, s3://BUCKET/PREFIX,
     /// concat(A;B), delay(5ms):STORE, ...
     #[arg(long, value_name = "VOLUME", value_parser = Settings::volume)]
     volume: Vec<toml::Table>,
-    /// Memory of all caches together [default: 256MiB, or what the volumes' own add up to]
-    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache", help = keys::help("cache"))]
     cache: Option<String>,
     #[arg(long, value_name = "POLICY", help_heading = "Cache", help = keys::help("policy"))]
     policy: Option<String>,
@@ -62,26 +59,17 @@ pub(crate) struct Args {
     adviser: Option<String>,
     #[arg(long, value_name = "FIXED|AUTO", help_heading = "Cache", help = keys::help("share"))]
     share: Option<String>,
-    /// Serve the live page, /stats, /advice, /metrics and /healthz here, as 127.0.0.1:10880 or
-    /// unix:PATH
-    /// [default: nowhere]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", help = keys::help("http"))]
     http: Option<String>,
-    /// The pages demand what is in this file, as `Authorization: Bearer ...` [default: nothing]
-    #[arg(long, value_name = "FILE", help_heading = "Files")]
+    #[arg(long, value_name = "FILE", help_heading = "Files", help = keys::help("http-token-file"))]
     #[serde(rename = "http-token-file")]
     http_token_file: Option<PathBuf>,
-    /// Without a token the pages are given to those who ask for an address, for localhost or for
-    /// this name; may be repeated
-    #[arg(long = "http-host", value_name = "NAME")]
+    #[arg(long = "http-host", value_name = "NAME", help = keys::help("http-hosts"))]
     #[serde(rename = "http-hosts")]
     http_hosts: Vec<String>,
-    /// Keep here what makes a restart warm [default: nowhere, restarts are cold]
-    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    #[arg(long, value_name = "DIR", help_heading = "Files", help = keys::help("state"))]
     state: Option<PathBuf>,
-    /// Keep here what a store does not take by the end, for `undercroft unwritten` [default:
-    /// nowhere, it is named and lost]
-    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    #[arg(long, value_name = "DIR", help_heading = "Files", help = keys::help("unwritten"))]
     unwritten: Option<PathBuf>,
     /// More of what happens, on standard error; RUST_LOG says it in detail
     #[arg(short, long, action = clap::ArgAction::Count)]
@@ -97,8 +85,7 @@ pub(crate) struct Args {
 #[serde(rename_all = "kebab-case")]
 #[command(next_help_heading = "Limits")]
 struct LimitArgs {
-    /// Seconds that the end waits for a store that does not take what is dirty [default: 30]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", help = keys::help("limits.close-s"))]
     close_s: Option<u64>,
 }
 
@@ -106,32 +93,29 @@ struct LimitArgs {
 #[serde(rename_all = "kebab-case")]
 #[command(next_help_heading = "TLS")]
 struct TlsArgs {
-    /// The server's certificate and the ones above it, PEM: TLS is offered
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key", help = keys::help("tls.certificate"))]
     #[serde(rename = "certificate")]
     tls_certificate: Option<PathBuf>,
-    /// The private key that belongs to it, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    #[arg(long, value_name = "FILE", requires = "tls_certificate", help = keys::help("tls.key"))]
     #[serde(rename = "key")]
     tls_key: Option<PathBuf>,
-    /// Roots of client certificates, PEM: clients must show one, and so nothing without TLS
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    #[arg(help = keys::help("tls.client-roots"))]
     #[serde(rename = "client-roots")]
     tls_client_roots: Option<PathBuf>,
     /// Nothing without TLS
     #[arg(long, requires = "tls_certificate")]
     #[serde(rename = "mode", serialize_with = "required", skip_serializing_if = "is_not")]
     tls_required: bool,
-    /// Whom stores at nbds:// are trusted by: roots of their certificates, PEM
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = keys::help("tls.upstream-roots"))]
     #[serde(rename = "upstream-roots")]
     tls_upstream_roots: Option<PathBuf>,
-    /// The certificate to show to them, PEM
     #[arg(long, value_name = "FILE", requires = "tls_upstream_key")]
+    #[arg(help = keys::help("tls.upstream-certificate"))]
     #[serde(rename = "upstream-certificate")]
     tls_upstream_certificate: Option<PathBuf>,
-    /// The private key that belongs to it, PEM
     #[arg(long, value_name = "FILE", requires = "tls_upstream_certificate")]
+    #[arg(help = keys::help("tls.upstream-key"))]
     #[serde(rename = "upstream-key")]
     tls_upstream_key: Option<PathBuf>,
 }

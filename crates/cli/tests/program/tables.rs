@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use undercroft_server::process::Changes;
+use undercroft_server::process::{Changes, Key, ServerConfig};
 use undercroft_server::{COUNTERS, VolumeConfig};
 
 use super::commands::Place;
@@ -52,22 +52,27 @@ fn counters_are_described_as_the_program_describes_them() {
 
 #[test]
 fn keys_are_described_as_the_program_describes_them() {
+    let of_volume = VolumeConfig::KEYS.iter().map(|key| (key.name.to_owned(), key));
+    agree("docs/user/operations.md", "keys", &described(of_volume));
+    agree("docs/user/operations.md", "keys of the server", &described(ServerConfig::keys()));
+}
+
+fn described(keys: impl Iterator<Item = (String, &'static Key)>) -> String {
     let mut table =
         "| key | value | default | live | meaning |\n| --- | --- | --- | --- | --- |\n".to_owned();
-    for key in VolumeConfig::KEYS {
+    for (name, key) in keys {
         let default = key.default().map_or(String::new(), |default| format!("`{default}`"));
         let of_server = if key.is_inherited { " of the server" } else { "" };
         let live = match key.changes {
-            Changes::Restart => "",
+            Changes::Restart | Changes::Parts => "",
             Changes::Follows => "follows",
             Changes::Cache | Changes::WriteBack | Changes::Access => "yes",
         };
-        let value = key.value.replace('|', "\\|");
+        let (value, help) = (key.value.replace('|', "\\|"), key.help);
         let default = format!("{default}{of_server}").trim().to_owned();
-        let (name, help) = (key.name, key.help);
         writeln!(table, "| `{name}` | `{value}` | {default} | {live} | {help} |").unwrap();
     }
-    agree("docs/user/operations.md", "keys", &table);
+    table
 }
 
 /// The help has every key of a volume, and that of `set` every one that can be set.

@@ -173,7 +173,7 @@ async fn what_needs_a_restart_is_said_and_left() {
         &format!("state = 'state'\n{changed}[limits]\nrequests = 5\n"),
         "write: changed",
     );
-    for part in ["state: changed", "limits: changed", "block: changed"] {
+    for part in ["state: changed", "limits.requests: changed", "block: changed"] {
         assert!(log.contains(part), "no '{part}' in {log}");
     }
     assert!(!log.contains("listen: changed") && !log.contains("shards: changed"), "{log}");

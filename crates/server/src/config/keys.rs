@@ -1,13 +1,11 @@
-//! What a row of the table of keys says, and the macro that makes a volume's configuration from the
-//! rows. The rows themselves are in `volume.rs`; how to add one is described in
+//! What a row of the tables of keys says, and the macro that makes a configuration from the rows.
+//! The rows themselves are in `volume.rs`, `server.rs` and `tls.rs`; how to add one is described in
 //! `docs/developer/add-an-option.md`.
 
 use serde_json::Value;
 
-use super::VolumeConfig;
-
-/// A row of the table of keys: what is known of an option of a volume. The parser, the help of
-/// `serve` and `set`, the comparison at a reload and the documents take it from here.
+/// A row of a table of keys: what is known of an option. The parser, the help of `serve` and `set`,
+/// the comparison at a reload and the documents take it from here.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// Its name in files and flags.
@@ -16,13 +14,15 @@ pub struct Key {
     pub value: &'static str,
     /// What it says, in sentences that can be read alone, with a full stop.
     pub help: &'static str,
-    /// Whether it may change while the volume is served.
+    /// Whether it may change while the server runs.
     pub changes: Changes,
     /// Whether volumes that do not set it take what the server has.
     pub is_inherited: bool,
+    /// The defaults of all keys of the table.
+    pub(super) defaults: fn() -> Value,
 }
 
-/// Whether an option may change while its volume is served, and what it then belongs to.
+/// Whether an option may change while it is in use, and what it then belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
     /// At a restart only.
@@ -36,6 +36,8 @@ pub enum Changes {
     WriteBack,
     /// With the rules of access and the limits of clients.
     Access,
+    /// It consists of options that have rows of their own.
+    Parts,
 }
 
 impl Changes {
@@ -57,24 +59,12 @@ impl Key {
 
     /// Its default as it stands in a file; `None` if there is none.
     pub fn default(&self) -> Option<String> {
-        let defaults = serde_json::to_value(VolumeConfig::default()).unwrap_or_default();
-        match &defaults[self.name] {
+        match &(self.defaults)()[self.name] {
             Value::Bool(is) => Some(if *is { "yes" } else { "no" }.to_owned()),
             Value::Number(number) => Some(number.to_string()),
             Value::String(text) if !text.is_empty() => Some(text.clone()),
             _ => None,
         }
-    }
-
-    /// As it stands in the table, with the documentation of its field.
-    pub(super) const fn of(
-        name: &'static str,
-        value: &'static str,
-        help: &'static str,
-        changes: Changes,
-        inherited: &'static str,
-    ) -> Key {
-        Key { name, value, help: help.trim_ascii(), changes, is_inherited: !inherited.is_empty() }
     }
 }
 
@@ -103,21 +93,20 @@ macro_rules! keys {
 
         impl $config {
             /// What is known of the options.
-            pub const KEYS: &'static [Key] = &[$(Key::of(
-                $key, $value, concat!($($help),*), Changes::$changes, stringify!($($inherited)?),
-            )),*];
+            pub const KEYS: &'static [Key] = &[$(Key {
+                name: $key,
+                value: $value,
+                help: concat!($($help),*).trim_ascii(),
+                changes: Changes::$changes,
+                is_inherited: !stringify!($($inherited)?).is_empty(),
+                defaults: || serde_json::to_value(Self::default()).unwrap_or_default(),
+            }),*];
 
             /// Takes over the options that change with `what`.
             fn take(&mut self, next: &Self, what: Changes) {
                 $(if Changes::$changes == what {
                     self.$field = next.$field.clone();
                 })*
-                for key in Self::KEYS.iter().filter(|key| key.changes == what) {
-                    match next.given.get(key.name) {
-                        Some(value) => self.given.insert(key.name.to_owned(), value.clone()),
-                        None => self.given.remove(key.name),
-                    };
-                }
             }
         }
     };

@@ -2,9 +2,8 @@
 //!
 //! It is read from flags, a file and the environment ([`Settings`]), checked once
 //! ([`ServerConfig::validate`]), used, and compared with the new one when it is read again
-//! ([`ServerConfig::fixed_changes`], [`VolumeConfig::fixed_changes`]). An option is one field of
-//! [`VolumeConfig`] or of [`ServerConfig`]. The field's `serde` attribute has its name in files and
-//! flags, and its text form.
+//! ([`ServerConfig::fixed_changes`], [`VolumeConfig::fixed_changes`]). An option is one row of
+//! [`VolumeConfig::KEYS`], or of the tables that [`ServerConfig::keys`] has.
 //!
 //! Not here: what the options do.
 

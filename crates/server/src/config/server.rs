@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::keys::{Changes, Key, keys};
 use super::{TlsConfig, VolumeConfig, forms};
 
 /// An address to listen on.
@@ -60,119 +61,79 @@ impl fmt::Display for Address {
     }
 }
 
+keys! {
 /// The limits on resources for clients.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Limits {
-    /// Most connections at a time.
-    pub connections: usize,
-    /// Most connections that have not opened an export.
-    pub negotiating: usize,
-    /// Most requests in flight on a connection.
-    pub requests: usize,
+Limits {
+    /// Most connections at a time that have opened a volume; further ones are refused.
+    "connections" "N" connections: usize = 4096, "forms::plain", Restart;
+    /// Most connections that have not opened a volume; beyond that the oldest is closed.
+    "negotiating" "N" negotiating: usize = 256, "forms::plain", Restart;
+    /// Most requests in flight on a connection; a TRIM or WRITE_ZEROES counts for 64, a
+    /// BLOCK_STATUS for 16.
+    "requests" "N" requests: usize = 1024, "forms::plain", Restart;
     /// Most bytes that the requests of a connection hold.
-    #[serde(with = "forms::size")]
-    pub bytes: u64,
+    "bytes" "SIZE" bytes: u64 = 32 << 20, "forms::size", Restart;
     /// Most bytes that the requests of all connections to a volume hold.
-    #[serde(with = "forms::size")]
-    pub volume_bytes: u64,
+    "volume-bytes" "SIZE" volume_bytes: u64 = 64 << 20, "forms::size", Restart;
     /// Most bytes that all requests hold.
-    #[serde(with = "forms::size")]
-    pub total_bytes: u64,
-    /// How long a client may stall while others wait for the memory that it holds.
-    #[serde(rename = "stall-s", with = "forms::seconds")]
-    pub stall: Duration,
-    /// Longest duration of a handshake.
-    #[serde(rename = "handshake-s", with = "forms::seconds")]
-    pub handshake: Duration,
-    /// How long closing a volume waits for a store that does not take the dirty blocks.
-    #[serde(rename = "close-s", with = "forms::seconds")]
-    pub close: Duration,
-    /// Longest time that a thread polls its socket before it sleeps.
-    #[serde(rename = "busy-poll-us", with = "forms::microseconds")]
-    pub busy_poll: Duration,
+    "total-bytes" "SIZE" total_bytes: u64 = 128 << 20, "forms::size", Restart;
+    /// Seconds that a client may stall while others wait for the memory that it holds.
+    "stall-s" "N" stall: Duration = Duration::from_secs(5), "forms::seconds", Restart;
+    /// Seconds within which a connection must open a volume.
+    "handshake-s" "N" handshake: Duration = Duration::from_secs(20), "forms::seconds", Restart;
+    // Together with the time that connections have to end, this is less than service managers wait
+    // before they kill a process.
+    /// Seconds that closing a volume waits for a store that does not take the dirty blocks.
+    "close-s" "N" close: Duration = Duration::from_secs(30), "forms::seconds", Restart;
+    // About the time to wake a thread.
+    /// Microseconds, up to 10000, that a thread polls its socket before it sleeps; 0: none.
+    "busy-poll-us" "N" busy_poll: Duration = Duration::from_micros(50), "forms::microseconds",
+        Restart;
+    []
+}
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 4096,
-            negotiating: 256,
-            requests: 1024,
-            bytes: 32 << 20,
-            volume_bytes: 64 << 20,
-            total_bytes: 128 << 20,
-            stall: Duration::from_secs(5),
-            handshake: Duration::from_secs(20),
-            // Together with the time that connections have to end, this is less than service
-            // managers wait before they kill a process.
-            close: Duration::from_secs(30),
-            // About the time to wake a thread.
-            busy_poll: Duration::from_micros(50),
-        }
-    }
-}
-
+keys! {
 /// The configuration of a server, without the keys that its volumes inherit
 /// ([`Key::is_inherited`](super::Key)). A server runs with a [valid](Self::validate) one only.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct ServerConfig {
-    /// Addresses to listen on.
-    #[serde(with = "forms::addresses")]
-    pub listen: Vec<Address>,
+ServerConfig {
+    /// Where to listen, as 127.0.0.1:10809 or unix:PATH; without it, at 127.0.0.1:10809. A flag may
+    /// be repeated.
+    "listen" "ADDR" listen: Vec<Address> = Vec::new(), "forms::addresses", Restart;
     /// The volumes; the first is the default export.
-    #[serde(rename = "volume", skip_serializing)]
-    pub volumes: Vec<VolumeConfig>,
-    /// Whether `cache_bytes` is a bound that somebody gave, and not what the volumes add up to.
-    #[serde(skip)]
-    pub is_cache_given: bool,
+    "volume" "VOLUME" volumes: Vec<VolumeConfig> = Vec::new(), "forms::plain", Parts;
+    /// Bytes of all caches together; without it, what the volumes' own add up to if that is more.
+    "cache" "SIZE" cache_bytes: u64 = 256 << 20, "forms::size", Cache;
+    /// Where to serve the live page, /stats, /advice, /metrics and /healthz, as 127.0.0.1:10880 or
+    /// unix:PATH; without it, nowhere.
+    "http" "ADDR" http: Option<Address> = None, "forms::some_address", Restart;
+    /// A file with the token that the pages demand, as `Authorization: Bearer ...`; without it,
+    /// they demand nothing.
+    "http-token-file" "FILE" http_token_file: Option<PathBuf> = None, "forms::some_path", Access;
+    /// Names for which the pages are given without a token, beside addresses and localhost. A flag
+    /// has one, and may be repeated.
+    "http-hosts" "NAMES" http_hosts: Vec<String> = Vec::new(), "forms::plain", Access;
+    /// The folder for what makes a restart warm; without it, restarts are cold.
+    "state" "DIR" state: Option<PathBuf> = None, "forms::some_path", Restart;
+    /// Seconds between two savings of that state.
+    "state-interval-s" "N" state_interval: Duration = Duration::from_secs(300), "forms::seconds",
+        Restart;
+    /// The folder for what a store has not taken by the end, for `undercroft unwritten`; without
+    /// it, that is named and lost.
+    "unwritten" "DIR" unwritten: Option<PathBuf> = None, "forms::some_path", Restart;
     /// Common names of the client certificates that may change volumes over TLS, by `undercroft
     /// set`; over a unix socket the server's own user may, and root.
-    pub administrators: Vec<String>,
-    /// Bytes of all caches together.
-    #[serde(rename = "cache", with = "forms::size", skip_serializing)]
-    pub cache_bytes: u64,
-    /// Address of the HTTP listener.
-    #[serde(with = "forms::some_address")]
-    pub http: Option<Address>,
-    /// A file with the token that the HTTP listener demands; none: it demands nothing.
-    #[serde(with = "forms::some_path")]
-    pub http_token_file: Option<PathBuf>,
-    /// Names under which the HTTP listener answers while it demands no token, beside its address,
-    /// other addresses, and `localhost`.
-    pub http_hosts: Vec<String>,
-    /// Folder for the state that a restart needs.
-    pub state: Option<PathBuf>,
-    /// Time between two savings of that state.
-    #[serde(rename = "state-interval-s", with = "forms::seconds")]
-    pub state_interval: Duration,
-    /// Folder for blocks that a store has not taken when the server ends.
-    pub unwritten: Option<PathBuf>,
+    "administrators" "NAMES" administrators: Vec<String> = Vec::new(), "forms::plain", Access;
     /// TLS towards clients and other servers.
-    pub tls: TlsConfig,
+    "tls" "KEYS" tls: TlsConfig = TlsConfig::default(), "forms::plain", Parts;
     /// The limits on resources for clients.
-    pub limits: Limits,
-}
+    "limits" "KEYS" limits: Limits = Limits::default(), "forms::plain", Parts;
 
-impl Default for ServerConfig {
-    fn default() -> Self {
-        Self {
-            listen: Vec::new(),
-            volumes: Vec::new(),
-            is_cache_given: false,
-            administrators: Vec::new(),
-            cache_bytes: 256 << 20,
-            http: None,
-            http_token_file: None,
-            http_hosts: Vec::new(),
-            state: None,
-            state_interval: Duration::from_secs(300),
-            unwritten: None,
-            tls: TlsConfig::default(),
-            limits: Limits::default(),
-        }
-    }
+    [
+    /// Whether `cache_bytes` is a bound that somebody gave, and not what the volumes add up to.
+    is_cache_given: bool = false;
+    ]
+}
 }
 
 impl ServerConfig {
@@ -181,44 +142,28 @@ impl ServerConfig {
         self.volumes.iter().map(VolumeConfig::cache_bytes).sum()
     }
 
-    /// Names of the options that differ from `next` and cannot change while the server runs.
-    /// Options that belong together share one name.
+    /// The keys of the server and of its parts with their paths, such as `limits.close-s`.
+    pub fn keys() -> impl Iterator<Item = (String, &'static Key)> {
+        let parts = [("", Self::KEYS), ("tls.", TlsConfig::KEYS), ("limits.", Limits::KEYS)];
+        parts.into_iter().flat_map(|(part, keys)| {
+            keys.iter().map(move |key| (format!("{part}{}", key.name), key))
+        })
+    }
+
+    /// Paths of the options that differ from `next` and cannot change while the server runs,
+    /// without those of volumes.
     pub fn fixed_changes(&self, next: &ServerConfig) -> Vec<String> {
-        let (now, next) = (leaves(self), leaves(next));
-        let changed = next.iter().zip(&now).filter(|(next, now)| next != now);
-        let mut names: Vec<_> = changed.filter_map(|((path, _), _)| reported(path)).collect();
-        names.sort();
-        names.dedup();
-        names
+        let [now, next] = [self, next].map(|it| serde_json::to_value(it).unwrap_or_default());
+        let fixed = Self::keys().filter(|(_, key)| key.changes == Changes::Restart);
+        let paths = fixed.map(|(path, _)| path);
+        let place = |path: &str| format!("/{}", path.replace('.', "/"));
+        paths.filter(|path| now.pointer(&place(path)) != next.pointer(&place(path))).collect()
     }
-}
 
-/// The values of a configuration with their paths, such as `limits.close-s`, in a fixed order.
-fn leaves(config: &ServerConfig) -> Vec<(String, serde_json::Value)> {
-    let tree = serde_json::to_value(config).unwrap_or_default();
-    let mut leaves = Vec::new();
-    for (name, value) in tree.as_object().into_iter().flatten() {
-        match value.as_object() {
-            None => leaves.push((name.clone(), value.clone())),
-            Some(part) => {
-                let part = part.iter().map(|(key, value)| (format!("{name}.{key}"), value.clone()));
-                leaves.extend(part);
-            }
-        }
+    /// Takes over the options that change while the server runs, without the cache and volumes.
+    pub(crate) fn take_access(&mut self, next: &ServerConfig) {
+        self.take(next, Changes::Access);
+        self.limits.take(&next.limits, Changes::Access);
+        self.tls.take_keys(&next.tls);
     }
-    leaves
-}
-
-/// The name by which a change of an option is reported; `None` if it needs no restart.
-fn reported(path: &str) -> Option<String> {
-    let name = match path {
-        "tls.mode" | "limits.close-s" => path,
-        "administrators" => return None,
-        _ if path.starts_with("tls.upstream-") => "tls.upstream",
-        "http-token-file" | "http-hosts" => return None,
-        _ if path.starts_with("tls.") => return None,
-        _ if path.starts_with("limits.") => "limits",
-        _ => path,
-    };
-    Some(name.to_owned())
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use undercroft_nbd::{ClientTlsFiles, TlsFiles};
 
 use super::forms;
+use super::keys::{Changes, Key, keys};
 
 /// Whether connections from clients are encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,25 +33,27 @@ forms::words!(
     Required = "required"
 );
 
+keys! {
 /// TLS for clients, and for the servers whose exports are stores. All files are PEM.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct TlsConfig {
-    /// Whether connections from clients are encrypted.
-    #[serde(with = "forms::text")]
-    pub mode: TlsMode,
-    /// The server's certificates.
-    pub certificate: Option<PathBuf>,
-    /// Its private key.
-    pub key: Option<PathBuf>,
-    /// Root certificates for clients. If set, clients that use TLS must present a certificate.
-    pub client_roots: Option<PathBuf>,
-    /// Root certificates by which servers at `nbds://` are trusted.
-    pub upstream_roots: Option<PathBuf>,
-    /// The certificate to present to those servers.
-    pub upstream_certificate: Option<PathBuf>,
-    /// Its private key.
-    pub upstream_key: Option<PathBuf>,
+TlsConfig {
+    /// Whether connections of clients are encrypted: off, offered (if they want it) or required;
+    /// without it, as the files below are there.
+    "mode" "off|offered|required" mode: TlsMode = TlsMode::Auto, "forms::text", Restart;
+    /// The server's certificate and the ones above it, PEM: TLS is offered.
+    "certificate" "FILE" certificate: Option<PathBuf> = None, "forms::some_path", Access;
+    /// The private key that belongs to it, PEM.
+    "key" "FILE" key: Option<PathBuf> = None, "forms::some_path", Access;
+    /// Roots of client certificates, PEM: clients must show one, and so nothing without TLS.
+    "client-roots" "FILE" client_roots: Option<PathBuf> = None, "forms::some_path", Access;
+    /// Roots of the certificates of servers at nbds://, which are stores, PEM.
+    "upstream-roots" "FILE" upstream_roots: Option<PathBuf> = None, "forms::some_path", Restart;
+    /// The certificate to show to them, PEM.
+    "upstream-certificate" "FILE" upstream_certificate: Option<PathBuf> = None,
+        "forms::some_path", Restart;
+    /// The private key that belongs to it, PEM.
+    "upstream-key" "FILE" upstream_key: Option<PathBuf> = None, "forms::some_path", Restart;
+    []
+}
 }
 
 impl TlsConfig {
@@ -101,9 +104,7 @@ impl TlsConfig {
     /// Copies the files from `next` that can be reloaded while the server runs.
     pub(crate) fn take_keys(&mut self, next: &TlsConfig) {
         if self.mode == next.mode {
-            self.certificate.clone_from(&next.certificate);
-            self.key.clone_from(&next.key);
-            self.client_roots.clone_from(&next.client_roots);
+            self.take(next, Changes::Access);
         }
     }
 

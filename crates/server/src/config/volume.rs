@@ -221,7 +221,18 @@ impl VolumeConfig {
     /// Takes over the size of the cache, what may change it, the policy and the placement.
     pub(crate) fn take_cache(&mut self, next: &VolumeConfig) {
         (self.cache_blocks, self.spare_frames) = (next.cache_blocks, next.spare_frames);
-        self.take(next, Changes::Cache);
+        self.take_given(next, Changes::Cache);
+    }
+
+    /// Takes over the options that change with `what`, and what the settings say of them.
+    fn take_given(&mut self, next: &VolumeConfig, what: Changes) {
+        self.take(next, what);
+        for key in Self::KEYS.iter().filter(|key| key.changes == what) {
+            match next.given.get(key.name) {
+                Some(value) => self.given.insert(key.name.to_owned(), value.clone()),
+                None => self.given.remove(key.name),
+            };
+        }
     }
 
     /// Takes over the rules of access. Returns the names of those that were others.
@@ -229,13 +240,13 @@ impl VolumeConfig {
         let changes = self.changes(next).into_iter();
         let changes = changes.filter(|key| key.changes == Changes::Access).map(|key| key.name);
         let changes = changes.collect();
-        self.take(next, Changes::Access);
+        self.take_given(next, Changes::Access);
         changes
     }
 
     /// Takes over the rules of write-back.
     pub(crate) fn take_write_back(&mut self, next: &VolumeConfig) {
-        self.take(next, Changes::WriteBack);
+        self.take_given(next, Changes::WriteBack);
     }
 
     /// Names of the options that differ and cannot change while the volume is served.

@@ -246,13 +246,10 @@ impl Running {
             problem!(self.problems, error!(volume = volume, "{why}; nothing else has changed"));
             return plan.give_up().await;
         }
-        self.config.tls.take_keys(&next.tls);
-        self.config.http_token_file.clone_from(&next.http_token_file);
-        self.config.http_hosts.clone_from(&next.http_hosts);
+        self.config.take_access(next);
         self.rights.hosts.set(&self.config);
         self.forget_what_was_set();
         self.exports.admin.set_administrators(&next.administrators);
-        self.config.administrators = next.administrators.clone();
         self.config.is_cache_given = next.is_cache_given;
         for absent in std::mem::take(&mut plan.absent) {
             self.replace_config(absent);
