@@ -32,7 +32,7 @@ help:
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
 	@echo "make bench-reading  how fast traces are read and characterised (three minutes)"
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
-	@echo "make bench-turns   what a client gets beside floods of dear requests, and beside bursts of writes (ten minutes)"
+	@echo "make bench-turns   what a client gets beside floods of dear requests and of hints, and beside bursts of writes (a quarter of an hour)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
 	@echo "make bench-recording  what recording its requests costs a server (two minutes)"
 	@echo "make bench-advice  what the adviser costs a server (two minutes)"
@@ -135,6 +135,7 @@ bench-server: build examples
 bench-turns: build
 	@python3 tools/bench/turns.py $(UNDERCROFT) $(BENCH)
 	@python3 tools/bench/bursts.py $(UNDERCROFT) $(BENCH)
+	@python3 tools/bench/hint_flood.py $(UNDERCROFT) $(BENCH)
 
 bench-hints: build
 	@python3 tools/bench/hints.py $(UNDERCROFT) $(BENCH)

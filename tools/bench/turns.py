@@ -33,15 +33,13 @@ FLOODS = {
 
 
 class Flood:
-    """One connection that asks without end, and takes the answers."""
+    """One connection that sends the same requests without end, and takes the answers."""
 
-    def __init__(self, path, export, command, length):
+    def __init__(self, path, export, requests, context=b""):
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(path)
-        self.negotiate(export, command == BLOCK_STATUS)
-        header = struct.pack(">IHHQQI", 0x25609513, 0, command, 1, 0, length)
-        self.requests = header * 1024
-        self.ends = False
+        self.negotiate(export, context)
+        self.requests, self.ends = requests, False
         self.threads = [threading.Thread(target=self.send), threading.Thread(target=self.receive)]
         for thread in self.threads:
             thread.start()
@@ -54,16 +52,15 @@ class Flood:
         exactly(self.socket, length)
         return kind
 
-    def negotiate(self, export, status):
+    def negotiate(self, export, context):
         exactly(self.socket, 18)
         self.socket.sendall(struct.pack(">I", 3))
         name = export.encode()
-        if status:
+        if context:
             self.option(8, b"")
             assert self.reply() == 1, "structured replies"
-            query = b"base:allocation"
             length = struct.pack(">I", len(name))
-            self.option(10, length + name + struct.pack(">II", 1, len(query)) + query)
+            self.option(10, length + name + struct.pack(">II", 1, len(context)) + context)
             while self.reply() != 1:
                 pass
         self.option(7, struct.pack(">I", len(name)) + name + struct.pack(">H", 0))
@@ -92,6 +89,10 @@ class Flood:
             pass
         for thread in self.threads:
             thread.join()
+
+
+def request(command, offset, length):
+    return struct.pack(">IHHQQI", 0x25609513, 0, command, 1, offset, length)
 
 
 def uri(path, export):
@@ -137,7 +138,9 @@ def serve(program):
 @contextlib.contextmanager
 def flooded(path, command, length):
     """A server under a flood of requests that cost it much."""
-    floods = [Flood(path, "other", command, length) for _ in range(CONNECTIONS)]
+    context = b"base:allocation" if command == BLOCK_STATUS else b""
+    requests = request(command, 0, length) * 1024
+    floods = [Flood(path, "other", requests, context) for _ in range(CONNECTIONS)]
     time.sleep(0.5)
     try:
         yield
