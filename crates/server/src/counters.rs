@@ -5,6 +5,7 @@
 //! Counters of blocks are in the shards, under the lock that a reference holds anyway. Latencies
 //! and counters without relation to a shard are atomics.
 
+pub(crate) mod direct;
 mod row;
 
 use serde::Serialize;

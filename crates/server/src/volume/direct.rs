@@ -1,60 +1,18 @@
 //! A volume without a cache: every request goes directly to the store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
 use undercroft_nbd::{CommandKind, Request};
 
 use crate::answer::{Answer, Failed};
-use crate::counters::{Source, Stats};
+use crate::counters::Source;
 use crate::job::Completion;
 use crate::shard::content::{Home, Memory};
 use crate::volume::Volume;
 use crate::volume::requests::RequestContext;
 use crate::volume::store_state::StoreRequest;
-
-/// The counters of a volume without a cache, in blocks like those of cached volumes.
-#[derive(Default)]
-pub(crate) struct DirectCounters {
-    reads: AtomicU64,
-    writes: AtomicU64,
-    read_failures: AtomicU64,
-    write_failures: AtomicU64,
-    store_reads: AtomicU64,
-    store_writes: AtomicU64,
-}
-
-impl DirectCounters {
-    pub(crate) fn add_to(&self, stats: &mut Stats) {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        stats.reads += get(&self.reads);
-        stats.writes += get(&self.writes);
-        stats.read_failures += get(&self.read_failures);
-        stats.write_failures += get(&self.write_failures);
-        stats.store_reads += get(&self.store_reads);
-        stats.store_writes += get(&self.store_writes);
-    }
-
-    fn asked(&self, op: CommandKind, blocks: u64) {
-        match op {
-            CommandKind::Read => self.reads.fetch_add(blocks, Ordering::Relaxed),
-            CommandKind::Write => self.writes.fetch_add(blocks, Ordering::Relaxed),
-            _ => 0,
-        };
-    }
-
-    fn ended(&self, op: CommandKind, blocks: u64, failed: bool) {
-        let (all, failures) = match op {
-            CommandKind::Read => (&self.store_reads, &self.read_failures),
-            CommandKind::Write => (&self.store_writes, &self.write_failures),
-            _ => return,
-        };
-        all.fetch_add(blocks, Ordering::Relaxed);
-        failures.fetch_add(if failed { blocks } else { 0 }, Ordering::Relaxed);
-    }
-}
 
 impl Volume {
     /// Starts a request that has been checked.
