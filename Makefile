@@ -17,7 +17,7 @@ help:
 	@echo "make test   formatting, lints, and every test"
 	@echo "make python-test  the tests of the Python package alone (make test has them too)"
 	@echo "make check-slow  how much code each operation runs through, against its budget (some minutes; WALKS=--write)"
-	@echo "make check-commands [ONLY=...]  every command here, at its smallest size (before a release; half an hour)"
+	@echo "make check-commands [ONLY=...]  every command here, at its smallest size (before a release; two hours)"
 	@echo "make simulate-faults  the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
 	@echo "make simulate-patches  within how many seeds the simulation finds faults that are put back"
 	@echo "make interleavings  a model checker for the lock, the frame pool and the ring (a minute)"

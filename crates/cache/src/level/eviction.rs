@@ -492,3 +492,6 @@ impl EvictionPlacement {
         self.adaptive.as_ref().map_or(Ok(()), Adaptive::check)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -287,9 +287,17 @@ impl Level {
             return Some(foreseen);
         }
         let Pending { blocks, found, done } = &mut self.pending;
-        let (count, down) = placement.evicted_all(cache, &blocks[*done..], &found[*done..])?;
-        *done += count;
-        Some((blocks[*done - 1], down))
+        match placement.evicted_all(cache, &blocks[*done..], &found[*done..]) {
+            Some((count, down)) => {
+                *done += count;
+                Some((blocks[*done - 1], down))
+            }
+            // They must not be handled again by the next call.
+            None => {
+                *done = blocks.len();
+                None
+            }
+        }
     }
 
     /// Places an evicted block, whose data arrived in the given way. Returns its frame. Do not call

@@ -93,6 +93,23 @@ fn no_source_file_is_too_long() {
     report("files of more than 600 lines: which idea in it deserves a file?", &wrong);
 }
 
+/// A file that no module declares is not compiled, and its tests do not run.
+#[test]
+fn no_file_of_tests_is_forgotten() {
+    let all = files(".rs");
+    let declares = |place: PathBuf| {
+        all.iter().any(|(path, text)| *path == place && text.contains("mod tests;"))
+    };
+    let tests = all.iter().filter(|(path, _)| path.ends_with("tests.rs"));
+    let forgotten = tests.filter(|(path, _)| {
+        let folder = path.parent().unwrap();
+        let names = ["mod.rs", "lib.rs", "main.rs"].map(|name| folder.join(name));
+        !names.into_iter().chain([folder.with_extension("rs")]).any(declares)
+    });
+    let wrong: Vec<_> = forgotten.map(|(path, _)| place(path, 0)).collect();
+    report("tests that no module declares", &wrong);
+}
+
 #[test]
 fn every_source_file_says_what_lives_in_it() {
     let all = files(".rs");

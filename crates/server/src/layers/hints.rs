@@ -171,8 +171,10 @@ impl Hints {
     /// Passes the batch on, after the evictions that came with it.
     fn pass_on(&mut self) {
         self.act();
-        let work = self.next.serve(&mut self.batch);
-        self.window.add_work(work);
+        if !self.batch.is_empty() {
+            let work = self.next.serve(&mut self.batch);
+            self.window.add_work(work);
+        }
         if let Some((received, _)) = self.riding.take_if(|(_, has_come)| *has_come) {
             self.receive_hints(received);
         }

@@ -2,7 +2,7 @@
 
 use crate::level::{ClientEviction, Down, Knowledge, Level, Referred, Sender, WriteMode};
 use crate::placement::random::random;
-use crate::placement::{Placement, DataSource};
+use crate::placement::{DataSource, Placement};
 use crate::policy::{Spec, policies};
 
 /// Does what a caller does about an evicted block.
