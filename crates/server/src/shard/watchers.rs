@@ -4,6 +4,10 @@
 //! Events are told under the shard's lock, at the moment at which they happen. A watcher decides
 //! nothing about operations in progress; it may tell the level what is known of a block.
 //!
+//! Not every volume tells all events: some are told only if a watcher needs them, see [`Event`]. So
+//! a plain volume does not tell that a client reads or writes a block. Events have no time. How to
+//! add a watcher: docs/developer/add-a-layer.md.
+//!
 //! The watchers: placement of blocks that clients evict (`eviction_placement.rs`), digests of
 //! content that clients may hand over (`digests.rs`), the log of blocks that entered and left
 //! (`content_log.rs`), what the store may still lose (`unflushed.rs`), and what a server below is
@@ -44,7 +48,8 @@ pub(crate) enum Event<'a> {
     /// A client reads a block. If the read hits, `origin` is why the block was resident. Told only
     /// with placement at eviction.
     Reads { block: u64, origin: Origin },
-    /// A client writes a block; the write takes effect later. Told only with placement at eviction.
+    /// A client writes a block, or zeroes a part of it; this takes effect later. Told only with
+    /// placement at eviction.
     Writes { block: u64, asker: Asker },
     /// A request at the store begins, or a range ends, after which a block with operations has
     /// another content, or is newly in memory.
