@@ -287,17 +287,10 @@ impl Level {
             return Some(foreseen);
         }
         let Pending { blocks, found, done } = &mut self.pending;
-        match placement.evicted_all(cache, &blocks[*done..], &found[*done..]) {
-            Some((count, down)) => {
-                *done += count;
-                Some((blocks[*done - 1], down))
-            }
-            // They must not be handled again by the next call.
-            None => {
-                *done = blocks.len();
-                None
-            }
-        }
+        let next = placement.evicted_all(cache, &blocks[*done..], &found[*done..]);
+        // Those that left nothing to do must not be handled again by the next call.
+        *done = next.map_or(blocks.len(), |(count, _)| *done + count);
+        next.map(|(_, down)| (blocks[*done - 1], down))
     }
 
     /// Places an evicted block, whose data arrived in the given way. Returns its frame. Do not call

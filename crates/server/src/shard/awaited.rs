@@ -28,7 +28,7 @@ use undercroft_cache::{Asker, ClientEviction, Sender, WriteMode};
 use crate::job::Job;
 use crate::shard::content::Running;
 use crate::shard::digests::Refusal;
-use crate::shard::watchers::Event;
+use crate::shard::event::Event;
 use crate::shard::{Effects, Shard};
 
 /// The shard's blocks divided by this is how many blocks are remembered, but at least

@@ -20,7 +20,7 @@ use hashbrown::HashMap;
 
 use crate::eviction_sink::EvictionSink;
 use crate::geometry::Geometry;
-use crate::shard::watchers::{Event, Goes};
+use crate::shard::event::{Event, Goes};
 
 /// Who is told, and what is still to be told.
 pub(crate) struct Below {

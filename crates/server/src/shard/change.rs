@@ -13,8 +13,8 @@ use undercroft_frames::Pools;
 use crate::config::VolumeConfig;
 use crate::shard::content::Content;
 use crate::shard::digests::{Digests, Hasher};
+use crate::shard::event::Event;
 use crate::shard::eviction_placement::EvictionPlacement;
-use crate::shard::watchers::Event;
 use crate::shard::{Effects, Shard, Slot};
 
 impl Shard {

@@ -4,7 +4,7 @@
 
 use undercroft_cache::Frame;
 
-use crate::shard::watchers::Event;
+use crate::shard::event::Event;
 
 /// The blocks that entered and left a shard since the last question.
 #[derive(Debug, Default)]

@@ -40,7 +40,7 @@ use crate::geometry::zeroes;
 use crate::job::Job;
 use crate::shard::Shard;
 use crate::shard::content::{Content, Running};
-use crate::shard::watchers::{Event, Goes, Leaving};
+use crate::shard::event::{Event, Goes, Leaving};
 
 /// Bytes of XXH3's secret.
 const SECRET_BYTES: usize = 192;

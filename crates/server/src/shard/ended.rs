@@ -4,7 +4,7 @@
 use crate::answer::Failed;
 use crate::job::{BlockOp, JobKind};
 use crate::shard::content::{Content, Running};
-use crate::shard::watchers::Event;
+use crate::shard::event::Event;
 use crate::shard::{Effects, Shard};
 
 impl Shard {

@@ -17,8 +17,8 @@ use crate::job::{Job, JobKind};
 use crate::shard::awaited::Awaited;
 use crate::shard::content::{Content, Origin};
 use crate::shard::digests::Refusal;
+use crate::shard::event::Event;
 use crate::shard::staged::Staged;
-use crate::shard::watchers::Event;
 
 /// The reload queue holds at most the capacity divided by this.
 const RELOAD_SHARE: u32 = 8;

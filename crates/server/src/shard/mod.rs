@@ -23,6 +23,7 @@ pub(crate) mod digests;
 pub(crate) mod dirty;
 pub(crate) mod dirty_bounds;
 pub(crate) mod ended;
+pub(crate) mod event;
 pub(crate) mod eviction_placement;
 pub(crate) mod execute;
 pub(crate) mod place_evicted;
@@ -52,10 +53,11 @@ use crate::shard::completions::Completions;
 use crate::shard::content::{Active, Content, Memory, Origin, Running, Slot};
 use crate::shard::dirty::DirtySet;
 use crate::shard::dirty_bounds::DirtyBounds;
+use crate::shard::event::{Event, Goes, Leaving};
 use crate::shard::execute::{OpContext, Verdict, execute, write_now};
 use crate::shard::ranges::Ranges;
 use crate::shard::starved::Starved;
-use crate::shard::watchers::{Event, Goes, Leaving, Watchers};
+use crate::shard::watchers::Watchers;
 
 pub(crate) struct Shard {
     pub(crate) cache: Level,
@@ -186,10 +188,8 @@ impl Shard {
         if referred.before.is_none() && referred.now.is_some() {
             self.tell(&Event::Returned { block });
         }
-        if self.watchers.placement.is_some() {
-            self.tell(&Event::Writes { block, asker });
-            self.place_next(fx);
-        }
+        self.tell(&Event::Writes { block, asker });
+        self.place_next(fx);
         (referred.hit, referred.now)
     }
 
@@ -354,10 +354,8 @@ impl Shard {
         if let Referred { hit: true, before: None, now: Some(slot) } = referred {
             self.fill_staged(block, slot, fx);
         }
-        if self.watchers.placement.is_some() {
-            self.tell(&Event::Reads { block, origin });
-            self.place_next(fx);
-        }
+        self.tell(&Event::Reads { block, origin });
+        self.place_next(fx);
         match piece {
             Some(piece) => Ok(piece),
             None if referred.hit => {

@@ -21,8 +21,8 @@ use crate::clock;
 use crate::counters::{AwareStats, CooperationStats, Source};
 use crate::job::{BlockOp, Job, JobKind};
 use crate::shard::content::{Content, Memory, Origin};
+use crate::shard::event::Event;
 use crate::shard::eviction_placement::{ReloadState, Reloading};
-use crate::shard::watchers::Event;
 use crate::shard::{Effects, Shard};
 
 impl Shard {

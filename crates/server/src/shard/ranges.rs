@@ -16,7 +16,7 @@ use undercroft_store::Zeroing;
 
 use crate::job::{BlockOp, Job};
 use crate::shard::content::{Content, Running, Slot};
-use crate::shard::watchers::Event;
+use crate::shard::event::Event;
 use crate::shard::{Effects, Shard};
 
 /// Most ranges registered at a time; further ones wait until one of them is done.

@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use crate::answer::Failed;
 use crate::geometry::Geometry;
 use crate::shard::content::{Content, Running, State};
-use crate::shard::watchers::Event;
+use crate::shard::event::Event;
 use crate::shard::{Effects, Shard};
 
 /// The blocks of a shard that its store may lose.

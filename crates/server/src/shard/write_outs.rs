@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::shard::below::Piggybacked;
 use crate::shard::content::{Active, Running};
-use crate::shard::watchers::Event;
+use crate::shard::event::Event;
 use crate::shard::{Action, Effects, Shard, Start};
 
 /// Blocks of a failed run that are tried alone at a time; each is a store request of its own.

@@ -8,8 +8,8 @@ use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
 use crate::shard::content::{Content, Slot};
+use crate::shard::event::Event;
 use crate::shard::ranges::RangeKind;
-use crate::shard::watchers::Event;
 use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
