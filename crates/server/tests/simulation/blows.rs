@@ -1,5 +1,6 @@
 //! What befalls the servers while the clients are at work, one thing after the other.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,29 +100,32 @@ async fn strike(world: &Arc<World>, blow: Blow, random: &mut Random) -> Result<(
         Blow::Restart => {
             world.end().await;
             sleep(Duration::from_millis(random.below(200))).await;
-            start(world).await?;
+            start(world, 0..world.nodes.len()).await?;
         }
         Blow::KillBelow | Blow::PowerCutBelow => {
             kill_below(world, blow == Blow::PowerCutBelow, random).await?;
         }
-        Blow::CutLinkBelow => world.top.cut_link(),
+        Blow::CutLinkBelow => {
+            below(world, random).into_iter().for_each(|level| world.nodes[level - 1].cut_link());
+        }
     }
     Ok(())
 }
 
-/// A server may be unable to start while its disk fails: then that is mended first.
-async fn start(world: &Arc<World>) -> Result<(), String> {
-    if world.start().await.is_ok() {
+/// Servers may be unable to start while a disk fails: then that is mended first.
+async fn start(world: &Arc<World>, levels: Range<usize>) -> Result<(), String> {
+    if world.start_some(levels.clone()).await.is_ok() {
         return Ok(());
     }
     world.lowest().disks().iter().for_each(Disk::heal);
-    world.start().await
+    world.start_some(levels).await
 }
 
 async fn kill(world: &Arc<World>, power: bool, random: &mut Random) -> Result<(), String> {
-    world.top.kill().await;
-    if let (Some(below), true) = (&world.below, power) {
-        below.kill().await;
+    let height = world.nodes.len();
+    let gone = if power { height } else { 1 };
+    for node in &world.nodes[..gone] {
+        node.kill().await;
     }
     let cut = match random.below(3) {
         0 => Cut::All,
@@ -129,77 +133,84 @@ async fn kill(world: &Arc<World>, power: bool, random: &mut Random) -> Result<()
         _ => Cut::Some { lost_percent: 5 },
     };
     for (volume, draw) in world.scenario.volumes.iter().enumerate() {
-        let disk = world.lowest().disk(volume);
-        if let (Some(disk), true) = (disk, power) {
-            disk.cut(cut);
-        } else if let (Some(disk), None) = (disk, &world.below) {
-            disk.abandon();
-        }
-        let event = match (power, draw.write, &world.below) {
+        let disk = world.lowest().disk(volume).filter(|_| gone == height);
+        disk.into_iter().for_each(|disk| match power {
+            true => drop(disk.cut(cut)),
+            false => disk.abandon(),
+        });
+        let event = match (power, draw.servers[0].write, height) {
             (true, ..) => Event::Lost,
             (false, "back", _) => Event::CacheLost,
-            (false, _, None) => Event::Killed,
+            (false, _, 1) => Event::Killed,
             // What is on its way to the server below still arrives.
-            (false, _, Some(_)) => continue,
+            (false, ..) => continue,
         };
         world.history.event(volume, event);
     }
     sleep(Duration::from_millis(random.below(200))).await;
-    if power || world.below.is_none() { start(world).await } else { start_top(world).await }
+    start(world, 0..gone).await
 }
 
-async fn start_top(world: &Arc<World>) -> Result<(), String> {
-    if world.top.start().await.is_ok() {
+/// One of the servers below, if there is any.
+fn below(world: &World, random: &mut Random) -> Option<usize> {
+    let last = world.nodes.len() - 1;
+    (last > 0).then(|| random.between(1, last as u64) as usize)
+}
+
+/// Kills a server below; with `power` those below it, too, and their disks lose what they can.
+async fn kill_below(world: &Arc<World>, power: bool, random: &mut Random) -> Result<(), String> {
+    let Some(first) = below(world, random) else { return Ok(()) };
+    let levels = first..if power { world.nodes.len() } else { first + 1 };
+    for node in &world.nodes[levels.clone()] {
+        node.kill().await;
+    }
+    let volumes = 0..world.scenario.volumes.len();
+    let is_lost: Vec<_> = volumes.filter(|&v| lose_below(world, v, &levels, power)).collect();
+    sleep(Duration::from_millis(random.below(500))).await;
+    let connected = world.nodes[first - 1].connected_below.notified();
+    start(world, levels).await?;
+    if is_lost.is_empty() {
         return Ok(());
     }
-    world.lowest().disks().iter().for_each(Disk::heal);
-    world.top.start().await
-}
-
-async fn kill_below(world: &Arc<World>, power: bool, random: &mut Random) -> Result<(), String> {
-    let Some(below) = &world.below else { return Ok(()) };
-    below.kill().await;
-    let mut is_lost = Vec::new();
-    for (volume, draw) in world.scenario.volumes.iter().enumerate() {
-        let Some(disk) = below.disk(volume) else { continue };
-        let lost = match power {
-            true => disk.cut(Cut::All),
-            false => {
-                disk.abandon();
-                Vec::new()
-            }
-        };
-        // What is dirty above is written again; what the server below had not written is not.
-        if lost.is_empty() && draw.below != "back" {
-            continue;
-        }
-        is_lost.push(volume);
-        if draw.write == "back" {
-            world.history.event(volume, Event::FailedLostBelow);
-        } else {
-            world.history.event(volume, Event::LostBelow);
-            world.history.owe(volume, &lost);
+    // Whoever asks for what is not in the cache makes it connect again; if nobody does, we do.
+    // Servers above it are told by their next FLUSH.
+    if timeout(2 * NOTICES, connected).await.is_err() || first > 1 {
+        for volume in &is_lost {
+            nudge(world, *volume).await;
         }
     }
-    sleep(Duration::from_millis(random.below(500))).await;
-    let connected = world.top.connected_below.notified();
-    if below.start().await.is_err() {
-        below.disks().iter().for_each(Disk::heal);
-        below.start().await?;
-    }
-    if !is_lost.is_empty() {
-        // Whoever asks for what is not in the cache makes it connect again; if nobody does, we do.
-        if timeout(2 * NOTICES, connected).await.is_err() {
-            for volume in &is_lost {
-                nudge(world, *volume).await;
-            }
-        }
-        sleep(NOTICES).await;
-        for volume in is_lost {
-            world.history.event(volume, Event::NoMoreLostBelow);
-        }
+    sleep(NOTICES).await;
+    for volume in is_lost {
+        world.history.event(volume, Event::NoMoreLostBelow);
     }
     Ok(())
+}
+
+/// What a volume loses with some servers below; whether it may be anything. What is dirty in a
+/// server above them is written again; what they had not written is not.
+fn lose_below(world: &World, volume: usize, levels: &Range<usize>, power: bool) -> bool {
+    let disk = world.lowest().disk(volume).filter(|_| levels.end == world.nodes.len());
+    let lost = disk.map_or_else(Vec::new, |disk| match power {
+        true => disk.cut(Cut::All),
+        false => {
+            disk.abandon();
+            Vec::new()
+        }
+    });
+    let servers = &world.scenario.volumes[volume].servers;
+    let keeps = |levels: Range<usize>| servers[levels].iter().any(|s| s.write == "back");
+    // What a server had not written that was killed can be anywhere.
+    let lost = Some(lost).filter(|_| !keeps(levels.clone()));
+    if lost.as_ref().is_some_and(Vec::is_empty) {
+        return false;
+    }
+    if keeps(0..levels.start) {
+        world.history.event(volume, Event::FailedLostBelow);
+    } else {
+        world.history.event(volume, Event::LostBelow);
+        world.history.owe(volume, lost.as_deref());
+    }
+    true
 }
 
 /// Asks for something that has to come from the server below.
@@ -219,11 +230,11 @@ async fn reload(
     random: &mut Random,
 ) -> Result<(), String> {
     let name = world.scenario.volumes[volume].name.clone();
-    let mut running = world.top.running.lock().await;
+    let mut running = world.top().running.lock().await;
     let Some(running) = running.as_mut() else { return Ok(()) };
     match blow {
         Blow::ReloadAccess => {
-            let mut config = world.top.config(|_| true);
+            let mut config = world.top().config(|_| true);
             let own = config.volumes.iter_mut().filter(|v| v.name == name);
             own.for_each(|v| v.clients = vec!["nobody".parse().expect("a rule")]);
             running.reload(Ok(config)).await;
@@ -237,11 +248,11 @@ async fn reload(
             going.retain(|volume| volume.config().name == name);
             let counted = Tally::of(&going);
             drop(going);
-            running.reload(Ok(world.top.config(|index| index != volume))).await;
+            running.reload(Ok(world.top().config(|index| index != volume))).await;
             let is_gone = !running.config().volumes.iter().any(|v| v.name == name);
             sleep(Duration::from_millis(random.below(100))).await;
             if is_gone {
-                world.top.count(counted);
+                world.top().count(counted);
                 world.history.event(volume, Event::Closed);
             } else if let Some(disk) = world.lowest().disk(volume) {
                 // Nobody can use it before its disk takes what is left: somebody sees to that.
@@ -249,7 +260,7 @@ async fn reload(
             }
         }
         Blow::ReloadCache => {
-            let mut config = world.top.config(|_| true);
+            let mut config = world.top().config(|_| true);
             let own = config.volumes.iter_mut().filter(|v| v.name == name && v.cache_blocks > 0);
             for volume in own {
                 let blocks = random.between(2, 3 * u64::from(volume.cache_blocks));
@@ -268,7 +279,7 @@ async fn reload(
         }
         _ => {}
     }
-    running.reload(Ok(world.top.config(|_| true))).await;
+    running.reload(Ok(world.top().config(|_| true))).await;
     running.volumes().iter().try_for_each(|volume| volume.validate())
 }
 

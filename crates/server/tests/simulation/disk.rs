@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use undercroft_store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
+use crate::history::{Value, values};
 use crate::random::Random;
 use crate::report::Log;
 
@@ -144,27 +145,32 @@ impl Disk {
         self.shared.released.notify_waiters();
     }
 
-    /// The power fails: the sectors that went back in time.
-    pub fn cut(&self, cut: Cut) -> Vec<u64> {
+    /// The power fails: the sectors that went back in time, with values that they had.
+    pub fn cut(&self, cut: Cut) -> Vec<(u64, Value)> {
         let mut state = self.lock();
         state.owner += 1;
         let State { volatile, durable, random, .. } = &mut *state;
+        let mut lost = Vec::new();
         for change in volatile.drain(..) {
             for (at, sector) in
                 (change.offset..).step_by(SECTOR as usize).zip(change.data.chunks(SECTOR as usize))
             {
-                let lost = match cut {
+                let is_lost = match cut {
                     Cut::All => true,
                     Cut::Some { lost_percent } => random.percent(lost_percent),
                 };
-                if change.kept || !lost {
+                if change.kept || !is_lost {
                     durable[at as usize..][..sector.len()].copy_from_slice(sector);
+                    lost.retain(|(before, _)| *before != at / SECTOR);
+                } else {
+                    lost.push((at / SECTOR, values(sector, at / SECTOR)[0]));
                 }
             }
         }
-        let (before, after) = (&state.current, &state.durable);
-        let sectors = before.chunks(SECTOR as usize).zip(after.chunks(SECTOR as usize)).zip(0..);
-        let lost = sectors.filter(|((a, b), _)| a != b).map(|(_, sector)| sector).collect();
+        let left = |&(at, value): &(u64, Value)| {
+            values(&durable[(at * SECTOR) as usize..][..SECTOR as usize], at)[0] != value
+        };
+        lost.retain(left);
         state.current = state.durable.clone();
         drop(state);
         self.shared.released.notify_waiters();

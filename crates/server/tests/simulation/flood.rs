@@ -206,7 +206,7 @@ async fn take_turns(world: &Arc<World>, name: &str, bytes: u64) -> Option<String
         }));
     }
     // Without a cache every read goes to the store, behind those of the others that are there.
-    let is_cached = !world.scenario.volumes[0].options.contains("cache=off");
+    let is_cached = world.scenario.volumes[0].is_cached();
     let answered = || wires.iter().map(Wire::answered).sum::<u64>();
     let most = SERVED_MAX * wires.len() as u64;
     let mut found = None;

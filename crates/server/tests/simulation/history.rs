@@ -201,25 +201,44 @@ impl History {
         state.events.push((step, volume, event));
     }
 
-    /// These sectors of the disk below went back in time. If anything was lost with them that was
+    /// Values of sectors of a volume were lost below, or nobody knows which. If any of them was
     /// answered and not flushed, the sessions of the volume have to hear of it.
-    pub fn owe(&self, volume: usize, lost: &[u64]) {
+    pub fn owe(&self, volume: usize, lost: Option<&[(u64, Value)]>) {
         let mut state = self.lock();
-        let flushes = state.operations.values().filter(|o| {
-            let is_flush = o.action == Action::Flush && o.place.volume == volume;
-            is_flush && o.end.is_some_and(|(_, end)| end == End::Done)
-        });
-        let closed = |(step, of, event): &(Step, usize, Event)| {
-            (*of == volume && *event == Event::Closed).then_some(*step)
+        let saves_until = |o: &Operation| match (lost.is_some(), o.end) {
+            (true, Some((_, End::Done))) => o.call,
+            (true, _) => 0,
+            // If what was lost is not known, it may be what a FLUSH saved while it was under way.
+            (false, Some((end, End::Done | End::Failed))) => end,
+            (false, _) => Step::MAX,
         };
-        let ends = state.events.iter().filter_map(closed);
-        let flushed = flushes.map(|o| o.call).chain(ends).max().unwrap_or(0);
-        let is_lost = state.operations.values().any(|o| {
-            let changes = matches!(o.action, Action::Write | Action::Zero) && !o.durable;
-            let counts = o.end.is_some_and(|(step, end)| end == End::Done && step > flushed);
-            let place = &o.place;
-            let is_there = place.volume == volume && lost.iter().any(|s| place.sectors.contains(s));
-            changes && counts && is_there
+        let of_volume = state.operations.iter().filter(|(_, o)| o.place.volume == volume);
+        let flushes = of_volume.clone().filter(|(_, o)| o.action == Action::Flush);
+        let saved = |(step, of, event): &(Step, usize, Event)| {
+            let was_saved = match event {
+                Event::Closed => true,
+                // The servers were asked to flush then.
+                Event::NoMoreLostBelow => lost.is_none(),
+                _ => false,
+            };
+            (*of == volume && was_saved).then_some(*step)
+        };
+        let ends = state.events.iter().filter_map(saved);
+        let flushed = flushes.map(|(_, o)| saves_until(o)).chain(ends).max().unwrap_or(0);
+        let is_lost = of_volume.filter(|(_, o)| !o.durable).any(|(number, o)| {
+            let was_answered = o.end.is_some_and(|(step, end)| end == End::Done && step > flushed);
+            was_answered
+                && match (lost, &o.action) {
+                    (Some(lost), Action::Write) => {
+                        let own = o.value.unwrap_or(*number);
+                        lost.iter().any(|(s, value)| *value == own && o.place.sectors.contains(s))
+                    }
+                    // A server flushes when it is started.
+                    (None, Action::Write | Action::Zero) => {
+                        state.open_sessions.contains_key(&o.session)
+                    }
+                    _ => false,
+                }
         });
         let (step, open) = (state.step, state.open_sessions.clone());
         if is_lost {

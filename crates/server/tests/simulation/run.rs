@@ -73,7 +73,7 @@ fn run(seed: u64, is_shown: bool) -> Report {
     });
     (report.peak_bytes, report.hash) = (memory.bytes_max, log.hash());
     if world.scenario.has_only_attached() {
-        report.tally = world.top.tally();
+        report.tally = world.top().tally();
     }
     report.requests = world.history.requests();
     if memory.bytes_max > PEAK_BYTES {

@@ -13,8 +13,8 @@ pub const CLIENTS: u64 = 3;
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub volumes: Vec<VolumeDraw>,
-    /// Whether the volumes' stores are exports of a second server, which has the disks.
-    pub stacked: bool,
+    /// Servers, each with its stores at the next one; the last has the disks.
+    pub height: usize,
     pub clients: u64,
     /// Most requests of a connection under way.
     pub depth: u64,
@@ -44,12 +44,16 @@ pub struct VolumeDraw {
     pub name: String,
     pub block: u64,
     pub bytes: u64,
+    /// How each server serves it, the highest first.
+    pub servers: Vec<Served>,
+    pub habits: Habits,
+}
+
+#[derive(Clone, Debug)]
+pub struct Served {
     pub write: &'static str,
-    pub below: &'static str,
     /// As a person would write it, but for name and store.
     pub options: String,
-    pub options_below: String,
-    pub habits: Habits,
 }
 
 /// What a client does next.
@@ -97,7 +101,8 @@ pub enum Blow {
     Kill,
     PowerCut,
     Restart,
-    /// The server below is killed, loses its power, or its link to the upper one is cut.
+    /// One of the servers below is killed, it and all below it lose their power, or its link to the
+    /// one above is cut.
     KillBelow,
     PowerCutBelow,
     CutLinkBelow,
@@ -146,12 +151,12 @@ const BLOWS_BELOW: [(Blow, u64); 3] =
 
 impl Scenario {
     pub fn draw(random: &mut Random) -> Scenario {
-        let stacked = random.percent(30);
+        let height = random.weighted(&[(1, 70), (2, 20), (3, 10)]);
         let count = if random.percent(20) { 2 } else { 1 };
         let mut volumes: Vec<_> =
-            (0..count).map(|index| VolumeDraw::draw(index, stacked, random)).collect();
+            (0..count).map(|index| VolumeDraw::draw(index, height, random)).collect();
         let mut blows = BLOWS.to_vec();
-        if stacked {
+        if height > 1 {
             blows.extend(BLOWS_BELOW);
         }
         let mut deeds = random.swarm(&DEEDS);
@@ -173,10 +178,8 @@ impl Scenario {
             let at_a_time = slow.pick(&[1, 1, 4]);
             volumes.iter_mut().for_each(|volume| volume.habits.at_a_time = Some(at_a_time));
         }
-        if stacked {
-            let mut told = slow.clone().fork();
-            volumes.iter_mut().for_each(|volume| volume.report(&mut told));
-        }
+        let mut told = slow.clone().fork();
+        volumes.iter_mut().for_each(|volume| volume.report(&mut told));
         let burst = slow.percent(20).then_some(Flood::Bursts);
         // To see what else there is.
         let without = std::env::var("SIMULATE_WITHOUT").unwrap_or_default();
@@ -185,7 +188,7 @@ impl Scenario {
         blows.retain(|(blow, _)| !is_out(format!("{blow:?}")));
         Scenario {
             volumes,
-            stacked,
+            height,
             clients: random.between(CLIENTS, CLIENTS + 3),
             depth: random.pick(&[1, 2, 4, 8, 16]),
             pause_ms: random.pick(&[0, 2, 10, 40]),
@@ -214,48 +217,53 @@ impl Scenario {
 impl VolumeDraw {
     /// Whether contents that clients evict are of use.
     pub fn places_evicted(&self) -> bool {
-        self.options.contains("placement=")
+        self.servers[0].options.contains("placement=")
     }
 
     /// Lends idle room of its cache, and borrows from others, among them from the volume that
     /// nobody uses (`node.rs`).
     fn lend(&mut self) {
-        if !self.options.contains("cache=off") {
+        if self.is_cached() {
             let least = 2 * self.block;
             let terms = format!(",{LENDS}8MiB,cache-min={least},cache-idle-s=2");
-            self.options.push_str(&terms);
+            self.servers[0].options.push_str(&terms);
         }
     }
 
-    /// Tells the server below what leaves the cache, if that one places what its clients evict.
+    /// Each server tells the one below what leaves its cache, if that one places what its clients
+    /// evict.
     fn report(&mut self, random: &mut Random) {
-        if self.options_below.contains("placement=") && !self.options.contains("cache=off") {
-            let reports =
-                ["", ",report=evictions", ",report=demotions", ",report=demotions,batch=1"];
-            self.options.push_str(random.pick(&reports));
+        for upper in 1..self.servers.len() {
+            let [above, below] = &mut self.servers[upper - 1..=upper] else { continue };
+            if below.options.contains("placement=") && !above.options.contains("cache=off") {
+                let reports =
+                    ["", ",report=evictions", ",report=demotions", ",report=demotions,batch=1"];
+                above.options.push_str(random.pick(&reports));
+            }
         }
+    }
+
+    /// Whether the highest server keeps anything.
+    pub fn is_cached(&self) -> bool {
+        !self.servers[0].options.contains("cache=off")
     }
 
     /// Whether requests are answered within some seconds, whatever the store does.
     pub fn has_short_timeout(&self) -> bool {
-        self.options.contains(SHORT_TIMEOUT)
+        self.servers[0].options.contains(SHORT_TIMEOUT)
     }
 
-    fn draw(index: usize, stacked: bool, random: &mut Random) -> VolumeDraw {
+    fn draw(index: usize, height: usize, random: &mut Random) -> VolumeDraw {
         let block = random.weighted(&[(4096, 4), (8192, 1)]);
         let blocks = random.pick(&[16, 40, 100]);
         // The last block may be short.
         let bytes = blocks * block + if random.percent(20) { 1024 } else { 0 };
-        let mut drawn = || options(block, blocks, random);
-        let ((write, options), (below, options_below)) = (drawn(), drawn());
+        let servers = (0..height).map(|_| Served::draw(block, blocks, random)).collect();
         VolumeDraw {
             name: format!("v{index}"),
             block,
             bytes,
-            write,
-            below: if stacked { below } else { "" },
-            options,
-            options_below: if stacked { options_below } else { String::new() },
+            servers,
             habits: Habits {
                 alignment: random.pick(&[1, 512]),
                 zeroes_fast: random.percent(50),
@@ -275,61 +283,60 @@ pub const LENDS: &str = "cache-max=";
 /// The option of a volume that does not wait long for its store.
 const SHORT_TIMEOUT: &str = ",store-timeout-s=5";
 
-/// How data is written, and all options.
-fn options(block: u64, blocks: u64, random: &mut Random) -> (&'static str, String) {
-    let write = random.weighted(&[("through", 4), ("back", 5), ("around", 1)]);
-    let placement = random.weighted(&[("access", 6), ("eviction", 3), ("gl", 1)]);
-    let policy = random.pick(&["lru", "mq", "arc", "2q", "lfu"]);
-    let cache = blocks * random.pick(&[10, 30, 120]) / 100;
-    let mut options = format!("block={block},write={write}");
-    if random.percent(5) {
-        // Nothing is kept, so there is nothing to write back.
-        options.push_str(",cache=off");
-        return ("through", options);
-    }
-    options.push_str(&format!(",cache={},policy={policy}", cache.max(2) * block));
-    if placement != "access" {
-        let mut chosen = placement.to_owned();
-        if placement == "eviction" {
-            chosen.push_str(random.pick(&["", ",on-hit=move", ",on-hit=keep"]));
-            chosen.push_str(random.pick(&["", ",staging=4"]));
+impl Served {
+    fn draw(block: u64, blocks: u64, random: &mut Random) -> Served {
+        let write = random.weighted(&[("through", 4), ("back", 5), ("around", 1)]);
+        let placement = random.weighted(&[("access", 6), ("eviction", 3), ("gl", 1)]);
+        let policy = random.pick(&["lru", "mq", "arc", "2q", "lfu"]);
+        let cache = blocks * random.pick(&[10, 30, 120]) / 100;
+        let mut options = format!("block={block},write={write}");
+        if random.percent(5) {
+            // Nothing is kept, so there is nothing to write back.
+            options.push_str(",cache=off");
+            return Served { write: "through", options };
         }
-        if chosen == "eviction" {
-            chosen = "auto".to_owned();
+        options.push_str(&format!(",cache={},policy={policy}", cache.max(2) * block));
+        if placement != "access" {
+            let mut chosen = placement.to_owned();
+            if placement == "eviction" {
+                chosen.push_str(random.pick(&["", ",on-hit=move", ",on-hit=keep"]));
+                chosen.push_str(random.pick(&["", ",staging=4"]));
+            }
+            if chosen == "eviction" {
+                chosen = "auto".to_owned();
+            }
+            options.push_str(&format!(",placement={chosen}"));
+            if random.percent(30) {
+                options.push_str(",reloads=at-once");
+            }
         }
-        options.push_str(&format!(",placement={chosen}"));
         if random.percent(30) {
-            options.push_str(",reloads=at-once");
+            options.push_str(",shards=2");
         }
+        if random.percent(20) {
+            options.push_str(",read-ahead=64KiB");
+        }
+        if random.percent(30) {
+            options.push_str(SHORT_TIMEOUT);
+        }
+        // Tasks of a killed server outlive it here until they give up, and hold its memory.
+        options.push_str(if blocks == 16 { ",reconnect-s=0" } else { ",reconnect-s=1" });
+        let (age, share) = (random.pick(&[1, 5, 600]), random.pick(&[10, 50, 100]));
+        options.push_str(&format!(",dirty-age-s={age},dirty-percent={share}"));
+        if random.percent(50) {
+            let (most, oldest) = (random.pick(&[share, 100]), random.pick(&[0, age + 1]));
+            options.push_str(&format!(",dirty-max-percent={most},dirty-max-age-s={oldest}"));
+        }
+        Served { write, options }
     }
-    if random.percent(30) {
-        options.push_str(",shards=2");
-    }
-    if random.percent(20) {
-        options.push_str(",read-ahead=64KiB");
-    }
-    if random.percent(30) {
-        options.push_str(SHORT_TIMEOUT);
-    }
-    // Tasks of a killed server outlive it here until they give up, and hold its memory.
-    options.push_str(if blocks == 16 { ",reconnect-s=0" } else { ",reconnect-s=1" });
-    let (age, share) = (random.pick(&[1, 5, 600]), random.pick(&[10, 50, 100]));
-    options.push_str(&format!(",dirty-age-s={age},dirty-percent={share}"));
-    if random.percent(50) {
-        let (most, oldest) = (random.pick(&[share, 100]), random.pick(&[0, age + 1]));
-        options.push_str(&format!(",dirty-max-percent={most},dirty-max-age-s={oldest}"));
-    }
-    (write, options)
 }
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for volume in &self.volumes {
-            write!(f, "{} of {} bytes: {}", volume.name, volume.bytes, volume.options)?;
-            if self.stacked {
-                write!(f, " above {}", volume.options_below)?;
-            }
-            f.write_str("; ")?;
+            let servers: Vec<_> = volume.servers.iter().map(|s| s.options.as_str()).collect();
+            let servers = servers.join(" above ");
+            write!(f, "{} of {} bytes: {servers}; ", volume.name, volume.bytes)?;
         }
         let Scenario { clients, depth, requests, buffer, .. } = self;
         if let Some(flood) = &self.flood {

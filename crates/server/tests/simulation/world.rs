@@ -1,5 +1,6 @@
 //! A run: the servers, the clients and what befalls them, from the first start to the last look.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,6 +23,9 @@ use crate::wire::{End, Wire};
 /// the way.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Names of the servers, the highest first.
+const NAMES: [&str; 3] = ["top", "second", "third"];
+
 /// Time that a run may take with its faults.
 const RUN: Duration = Duration::from_secs(3600);
 
@@ -29,9 +33,8 @@ pub struct World {
     pub scenario: Scenario,
     pub history: History,
     pub log: Log,
-    /// The server that clients know, and the one below it.
-    pub top: Arc<Node>,
-    pub below: Option<Arc<Node>>,
+    /// The server that clients know, those below it, and the one that has the disks.
+    pub nodes: Vec<Arc<Node>>,
     over: AtomicBool,
 }
 
@@ -42,32 +45,33 @@ impl World {
             Disk::new(&volume.name, image, volume.habits.clone(), random.fork(), log.clone())
         });
         let disks: Vec<_> = disks.collect();
-        let volumes = scenario.volumes.iter();
-        let named = |options: fn(&crate::scenario::VolumeDraw) -> &String| {
-            volumes.clone().map(|v| (v.name.clone(), options(v).clone())).collect::<Vec<_>>()
-        };
         let (limits, seed) = ((scenario.buffer, scenario.flood.is_some()), random.next() >> 8);
-        let (top, below) = if scenario.stacked {
-            let volumes = named(|v| &v.options_below);
-            let below = Node::new("below", volumes, Ok(disks), limits, seed, log.clone());
-            let above = Err(Arc::clone(&below));
-            let top = Node::new("top", named(|v| &v.options), above, limits, seed, log.clone());
-            (top, Some(below))
-        } else {
-            let top = named(|v| &v.options);
-            (Node::new("top", top, Ok(disks), limits, seed, log.clone()), None)
-        };
+        let mut nodes = Vec::new();
+        let mut stores = Ok(disks);
+        for level in (0..scenario.height).rev() {
+            let volumes = scenario.volumes.iter();
+            let volumes = volumes.map(|v| (v.name.clone(), v.servers[level].options.clone()));
+            let node =
+                Node::new(NAMES[level], volumes.collect(), stores, limits, seed, log.clone());
+            stores = Err(Arc::clone(&node));
+            nodes.insert(0, node);
+        }
         let history = History::new(log.clone());
-        Arc::new(World { scenario, history, log, top, below, over: AtomicBool::new(false) })
+        Arc::new(World { scenario, history, log, nodes, over: AtomicBool::new(false) })
+    }
+
+    /// The server that clients know.
+    pub fn top(&self) -> &Arc<Node> {
+        &self.nodes[0]
     }
 
     /// The server that has the disks.
     pub fn lowest(&self) -> &Arc<Node> {
-        self.below.as_ref().unwrap_or(&self.top)
+        &self.nodes[self.nodes.len() - 1]
     }
 
     pub fn connect(&self, client: u64, buffer: usize) -> std::io::Result<(End, Wire)> {
-        self.top.port.connect(&format!("client-{client}"), buffer)
+        self.top().port.connect(&format!("client-{client}"), buffer)
     }
 
     /// Clients are to leave.
@@ -116,10 +120,15 @@ impl World {
 
     /// The servers, the lowest first.
     pub async fn start(&self) -> Result<(), String> {
-        if let Some(below) = &self.below {
-            below.start().await?;
+        self.start_some(0..self.nodes.len()).await
+    }
+
+    /// Some of the servers, the lowest first.
+    pub async fn start_some(&self, levels: Range<usize>) -> Result<(), String> {
+        for node in self.nodes[levels].iter().rev() {
+            node.start().await?;
         }
-        self.top.start().await
+        Ok(())
     }
 
     /// With no fault left but what is for ever: everything is read; then it ends, and the power is
@@ -170,10 +179,11 @@ impl World {
     /// Waits until the requests of clients that have gone have ended, too.
     async fn nothing_is_pinned(&self) {
         loop {
-            let pinned = match self.top.running.lock().await.as_ref() {
-                Some(running) => running.server().pinned_bytes(),
-                None => 0,
-            };
+            let mut pinned = 0;
+            for node in &self.nodes {
+                let running = node.running.lock().await;
+                pinned += running.as_ref().map_or(0, |running| running.server().pinned_bytes());
+            }
             if pinned == 0 {
                 return;
             }
@@ -185,7 +195,7 @@ impl World {
     /// closed, and nobody can use it.
     async fn is_away(&self, volume: usize) -> bool {
         let name = &self.scenario.volumes[volume].name;
-        let running = self.top.running.lock().await;
+        let running = self.top().running.lock().await;
         let is_there = |running: &undercroft_server::process::Running| {
             running.volumes().iter().any(|volume| volume.config().name == *name)
         };
@@ -195,17 +205,16 @@ impl World {
 
     /// A volume that could not be taken away before may be given back now.
     async fn reload(&self) {
-        if let Some(running) = self.top.running.lock().await.as_mut() {
-            running.reload(Ok(self.top.config(|_| true))).await;
+        if let Some(running) = self.top().running.lock().await.as_mut() {
+            running.reload(Ok(self.top().config(|_| true))).await;
         }
     }
 
     /// A clean end of all servers, the highest first. What the disks would have taken must be
     /// there.
     pub async fn end(&self) {
-        let nodes = [Some(&self.top), self.below.as_ref()];
         let mut all_well = true;
-        for node in nodes.into_iter().flatten() {
+        for node in &self.nodes {
             all_well &= !matches!(node.stop().await, Some(Err(_)));
         }
         for (volume, disk) in self.lowest().disks().iter().enumerate() {
