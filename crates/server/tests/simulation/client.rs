@@ -10,11 +10,11 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use undercroft_hints::{Abilities, BlockRun, EvictFlags, Grant, Hint, Query};
 use undercroft_nbd::wire::SEND_FUA;
-use undercroft_nbd::{Client, ClientError, ClientOptions};
+use undercroft_nbd::{Client, ClientError, ClientOptions, Extent};
 
 use crate::attached::{Attached, Memory, draw_id};
 use crate::disk::SECTOR;
-use crate::history::{Action, End, FORGED, Place, Value, contents, values};
+use crate::history::{Action, End, FORGED, Place, UNSEEN, Value, ZEROES, contents, values};
 use crate::random::Random;
 use crate::scenario::{Deed, VolumeDraw};
 use crate::wire::Wire;
@@ -22,6 +22,10 @@ use crate::world::World;
 
 /// What a client remembers of its reads, to hand it over later.
 const REMEMBERED: usize = 16;
+
+/// The context whose status says what is zero, and the bit that does.
+const ALLOCATION: &str = "base:allocation";
+const STATE_ZERO: u32 = 2;
 
 /// Bytes of a message of hints that is surely taken.
 const MESSAGE_MAX: usize = 32 << 10;
@@ -83,7 +87,7 @@ impl Session {
             );
         }
         if random.percent(20) {
-            contexts.push("base:allocation".to_owned());
+            contexts.push(ALLOCATION.to_owned());
         }
         let (end, wire) = world.connect(client, scenario.buffer).ok()?;
         let options = ClientOptions { contexts, ..ClientOptions::default() };
@@ -183,6 +187,10 @@ impl Session {
         let draw = self.draw();
         let (per_block, all) = (draw.block / SECTOR, draw.bytes / SECTOR);
         let blocks = all.div_ceil(per_block);
+        if random.percent(self.world.scenario.large) {
+            let first = random.below(all) * random.below(2);
+            return first..random.between(first + 1, all);
+        }
         let hot = random.percent(60);
         let block = random.below(if hot { 6 } else { blocks });
         let count = random.weighted(&[(1, 10), (2, 2), (5, 1)]);
@@ -212,7 +220,7 @@ impl Session {
             Deed::Trim => Action::Trim,
             Deed::Zero => Action::Zero,
             Deed::Cache => Action::Other("CACHE"),
-            Deed::BlockStatus => Action::Other("BLOCK_STATUS"),
+            Deed::BlockStatus => Action::Read(Vec::new()),
             Deed::Status => Action::Other("status"),
             _ => Action::Other("hint"),
         };
@@ -235,22 +243,12 @@ impl Session {
         };
         let place = Place { volume: self.volume, sectors: sectors.clone() };
         let number = history.call(self.number, place, action, durable);
-        let client = &self.client;
-        if deed == Deed::Read {
-            let read = client.read(offset, vec![Box::new(vec![0; length as usize])]);
-            let block = self.draw().block;
-            self.answers.spawn(async move {
-                let (mut buffers, result) = read.await;
-                let bytes = buffers.first_mut().map(|b| (**b).as_mut().to_vec());
-                let bytes = bytes.unwrap_or_default();
-                let is_done = result.is_ok();
-                let found = if is_done { values(&bytes, sectors.start) } else { Vec::new() };
-                history.end(number, ended(&result), found);
-                let is_block = length == block && offset % block == 0;
-                (is_done && is_block).then(|| (offset / block, Bytes::from(bytes)))
-            });
-            return;
+        match deed {
+            Deed::BlockStatus => return self.block_status(number, sectors, random),
+            Deed::Read => return self.read(number, sectors, random),
+            _ => {}
         }
+        let client = &self.client;
         let answer: std::pin::Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>> =
             match deed {
                 Deed::Write => {
@@ -261,10 +259,6 @@ impl Session {
                 Deed::Trim => Box::pin(client.trim(offset, length, durable)),
                 Deed::Zero => Box::pin(client.write_zeroes(offset, length, 0, durable)),
                 Deed::Cache => Box::pin(client.cache(offset, length)),
-                Deed::BlockStatus => {
-                    let status = client.block_status(offset, length, random.percent(30));
-                    Box::pin(async { status.await.map(drop) })
-                }
                 Deed::Status => match &self.grant {
                     Some(grant) => {
                         let into = vec![0; grant.window_bytes as usize];
@@ -283,6 +277,47 @@ impl Session {
         self.answers.spawn(async move {
             let result = answer.await;
             history.end(number, ended(&result), Vec::new());
+            None
+        });
+    }
+
+    fn read(&mut self, number: u32, sectors: Range<u64>, random: &mut Random) {
+        let (history, block) = (self.world.history.clone(), self.draw().block);
+        let (mut offset, mut end) = (sectors.start * SECTOR, sectors.end * SECTOR);
+        let info = &self.client.remote().info;
+        // All sectors that were called for are read as a whole; beside them parts of others are.
+        if random.percent(self.world.scenario.unaligned) && info.min_block == 1 {
+            offset = offset.saturating_sub(random.below(SECTOR));
+            end = end.max((end + random.below(SECTOR)).min(self.draw().bytes));
+        }
+        let skipped = (sectors.start * SECTOR - offset) as usize;
+        let length = (end - offset) as usize;
+        let read = self.client.read(offset, vec![Box::new(vec![0; length])]);
+        self.answers.spawn(async move {
+            let (mut buffers, result) = read.await;
+            let bytes = buffers.first_mut().map(|b| (**b).as_mut().to_vec());
+            let bytes = bytes.unwrap_or_default();
+            let is_done = result.is_ok();
+            let whole = skipped..skipped + ((sectors.end - sectors.start) * SECTOR) as usize;
+            let found = if is_done { values(&bytes[whole], sectors.start) } else { Vec::new() };
+            history.end(number, ended(&result), found);
+            let is_block = length as u64 == block && offset % block == 0;
+            (is_done && is_block).then(|| (offset / block, Bytes::from(bytes)))
+        });
+    }
+
+    fn block_status(&mut self, number: u32, sectors: Range<u64>, random: &mut Random) {
+        let history = self.world.history.clone();
+        let (offset, length) = (sectors.start * SECTOR, (sectors.end - sectors.start) * SECTOR);
+        let contexts = &self.client.remote().contexts;
+        let context = contexts.iter().find(|(_, name)| name == ALLOCATION).map(|(of, _)| *of);
+        let status = self.client.block_status(offset, length, random.percent(30));
+        self.answers.spawn(async move {
+            let answer = status.await;
+            let all = answer.as_deref().unwrap_or_default().iter();
+            let extents = all.filter(|(of, _)| Some(*of) == context).flat_map(|(_, e)| e.clone());
+            let found = zeroes(&extents.collect::<Vec<_>>(), &sectors);
+            history.end(number, ended(&answer), found);
             None
         });
     }
@@ -368,9 +403,23 @@ impl Session {
     }
 }
 
-pub fn ended(result: &Result<(), ClientError>) -> End {
+/// What a BLOCK_STATUS says of sectors: which are zeroes, and nothing of all others.
+fn zeroes(extents: &[Extent], sectors: &Range<u64>) -> Vec<Value> {
+    let mut values = vec![UNSEEN; (sectors.end - sectors.start) as usize];
+    let (mut at, end) = (0_u64, values.len() as u64 * SECTOR);
+    for extent in extents {
+        let whole = at.div_ceil(SECTOR) as usize..((at + extent.length).min(end) / SECTOR) as usize;
+        if extent.status & STATE_ZERO != 0 && !whole.is_empty() {
+            values[whole].fill(ZEROES);
+        }
+        at += extent.length;
+    }
+    values
+}
+
+pub fn ended<T>(result: &Result<T, ClientError>) -> End {
     match result {
-        Ok(()) => End::Done,
+        Ok(_) => End::Done,
         Err(ClientError::Server { .. }) => End::Failed,
         Err(_) => End::Unknown,
     }

@@ -25,6 +25,9 @@ const PROMISED: Value = 1 << 31;
 /// What no operation ever wrote: made up by a client that lies, or torn within a sector.
 pub const FORGED: Value = u32::MAX;
 
+/// In place of what a sector holds: a request did not say.
+pub const UNSEEN: Value = FORGED - 2;
+
 /// A range of sectors of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -64,6 +67,18 @@ pub struct Operation {
     pub durable: bool,
     pub call: Step,
     pub end: Option<(Step, End)>,
+}
+
+impl Operation {
+    /// The sectors that it changes, or says something of.
+    pub fn sees(&self) -> impl Iterator<Item = u64> {
+        let found = match &self.action {
+            Action::Read(found) => found.as_slice(),
+            _ => &[],
+        };
+        let sectors = self.place.sectors.clone().enumerate();
+        sectors.filter(|(at, _)| found.get(*at) != Some(&UNSEEN)).map(|(_, sector)| sector)
+    }
 }
 
 /// What befell a volume as a whole.

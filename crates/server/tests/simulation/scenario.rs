@@ -26,6 +26,10 @@ pub struct Scenario {
     pub requests: u64,
     /// Of a hundred changes.
     pub durable: u64,
+    /// Of a hundred requests, those of up to the whole volume.
+    pub large: u64,
+    /// Of a hundred READs, those that begin or end within a sector.
+    pub unaligned: u64,
     pub deeds: Vec<(Deed, u64)>,
     /// Of a hundred connections, so many cooperate; of what these say, so much is untrue.
     pub hinting: u64,
@@ -180,6 +184,7 @@ impl Scenario {
         }
         let mut told = slow.clone().fork();
         volumes.iter_mut().for_each(|volume| volume.report(&mut told));
+        let mut sizes = told.fork();
         let burst = slow.percent(20).then_some(Flood::Bursts);
         // To see what else there is.
         let without = std::env::var("SIMULATE_WITHOUT").unwrap_or_default();
@@ -196,6 +201,8 @@ impl Scenario {
             buffer: random.pick(&[600, 4096, 65_536, 262_144]),
             requests: random.between(REQUESTS, REQUESTS + 200),
             durable: random.pick(&[0, 5, 20]),
+            large: sizes.weighted(&[(0, 6), (2, 2), (8, 1)]),
+            unaligned: sizes.pick(&[0, 0, 10]),
             deeds,
             hinting: random.pick(&[0, 50, 100]),
             lying: random.pick(&[0, 10, 50]),

@@ -69,7 +69,7 @@ fn check_volume(history: &State, volume: usize, faults: &mut Vec<String>) {
     let mut sectors: BTreeMap<u64, Vec<(Step, Happening<'_>)>> = BTreeMap::new();
     for &(step, happening) in &steps {
         if let Happening::Call(_, o) | Happening::End(_, o) = happening {
-            for sector in o.place.sectors.clone() {
+            for sector in o.sees() {
                 sectors.entry(sector).or_default().push((step, happening));
             }
         }
