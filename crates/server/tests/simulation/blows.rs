@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 use undercroft_nbd::{Client, ClientOptions};
 use undercroft_server::process::CacheShare;
 
+use crate::administrator;
 use crate::disk::{Cut, Disk, SECTOR};
 use crate::history::Event;
 use crate::random::Random;
@@ -95,6 +96,7 @@ async fn strike(world: &Arc<World>, blow: Blow, random: &mut Random) -> Result<(
         Blow::ReloadAsIs | Blow::ReloadAccess | Blow::ReloadRemove | Blow::ReloadCache => {
             reload(world, blow, volume, random).await?;
         }
+        Blow::Set => administrator::change(world, volume, random).await?,
         Blow::Control => control(world, volume, random),
         Blow::Kill | Blow::PowerCut => kill(world, blow == Blow::PowerCut, random).await?,
         Blow::Restart => {

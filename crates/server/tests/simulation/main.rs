@@ -7,6 +7,7 @@
 //! [`checker`]. docs/developer/testing.md says what is simulated and how to look at a seed.
 #![allow(unreachable_pub)]
 
+mod administrator;
 mod attached;
 mod blows;
 mod checker;

@@ -100,6 +100,8 @@ pub enum Blow {
     ReloadRemove,
     /// Size, policy and placement of a cache change, and change back.
     ReloadCache,
+    /// An administrator changes a volume, or has it drop what it has cached.
+    Set,
     /// A control export is opened, and stays open.
     Control,
     Kill,
@@ -129,7 +131,7 @@ const DEEDS: [(Deed, u64); 14] = [
     (Deed::HangUp, 4),
 ];
 
-const BLOWS: [(Blow, u64); 16] = [
+const BLOWS: [(Blow, u64); 17] = [
     (Blow::BadRange, 10),
     (Blow::FailSome, 10),
     (Blow::FailNth, 10),
@@ -142,6 +144,7 @@ const BLOWS: [(Blow, u64); 16] = [
     (Blow::ReloadAccess, 6),
     (Blow::ReloadRemove, 6),
     (Blow::ReloadCache, 10),
+    (Blow::Set, 15),
     (Blow::Control, 6),
     (Blow::Kill, 6),
     (Blow::PowerCut, 8),

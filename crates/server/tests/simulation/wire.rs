@@ -145,6 +145,11 @@ impl Port {
 
     /// Connects; `buffer` bytes may be on their way in each direction.
     pub fn connect(&self, peer: &str, buffer: usize) -> io::Result<(End, Wire)> {
+        self.connect_as(Peer { address: peer.to_owned(), ..Peer::default() }, buffer)
+    }
+
+    /// Connects as somebody of whom more is known.
+    pub fn connect_as(&self, peer: Peer, buffer: usize) -> io::Result<(End, Wire)> {
         let mut listening = self.0.lock().unwrap();
         let Some(server) = listening.server.clone() else {
             return Err(ErrorKind::ConnectionRefused.into());
@@ -153,7 +158,6 @@ impl Port {
         let wire = Wire::default();
         let end = |stream, is_client| End { stream, wire: wire.clone(), is_client };
         let (ours, theirs) = (end(ours, true), end(theirs, false));
-        let peer = Peer { address: peer.to_owned(), ..Peer::default() };
         let task = tokio::spawn(async move {
             // Why it ended is the client's to judge.
             let _ = server.attend(theirs, peer).await;
