@@ -113,7 +113,7 @@ impl ClientOptions {
 }
 
 /// What is to be simulated.
-pub(crate) struct AdminRequest<'a> {
+pub(crate) struct Asked<'a> {
     pub(crate) path: &'a Path,
     pub(crate) trace: &'a TraceOptions,
     pub(crate) clients: &'a ClientOptions,
@@ -125,7 +125,7 @@ pub(crate) struct AdminRequest<'a> {
 }
 
 /// Runs clients and servers, and with a clock the same without placement too.
-pub(crate) fn run(asked: &AdminRequest<'_>) -> Result<Report, Error> {
+pub(crate) fn run(asked: &Asked<'_>) -> Result<Report, Error> {
     let (population, block_bytes) = asked.clients.load(asked.trace, asked.path)?;
     let trace: &DenseTrace = population.trace();
     let setup = ClientsSetup {

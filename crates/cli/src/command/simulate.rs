@@ -9,7 +9,7 @@ use undercroft_sim::{
     simulate_placed, trace_report,
 };
 
-use crate::clients::{AdminRequest, ClientOptions};
+use crate::clients::{Asked, ClientOptions};
 use crate::cooperation::CooperationOptions;
 use crate::error::Error;
 use crate::hierarchy::{self, HierarchyOptions};
@@ -122,7 +122,7 @@ fn run_clients(args: &Args, placement: Placement) -> Result<Report, Error> {
              simulated clients (exact)",
         ));
     }
-    crate::clients::run(&AdminRequest {
+    crate::clients::run(&Asked {
         path: &args.trace.path,
         trace: &args.options,
         clients: &args.clients,

@@ -268,7 +268,7 @@ async fn the_page_says_what_is_lost() {
     assert_eq!(said(1)[0], "Waiting for stores: 1 of 1 volume.");
     assert!(said(1)[1].starts_with("Volume v: waiting for its store since "), "{seen}");
     assert!(seen["events"][1][0].as_str().unwrap().contains("waiting for its store"), "{seen}");
-    assert!(said(2)[0].starts_with("Not known: the server is not received of."), "{seen}");
+    assert!(said(2)[0].starts_with("Not known: the server is not heard of."), "{seen}");
     assert!(said(2).iter().all(|text| !text.contains("Healthy")), "{seen}");
     assert!(seen["titles"][2].as_str().unwrap().starts_with("? "), "{seen}");
 }

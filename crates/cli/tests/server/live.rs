@@ -17,18 +17,18 @@ const TOKEN: &str = "0123456789abcdef-live";
 const VIEWERS: usize = 32;
 
 /// A connection on which a page was asked for: status, headers, and the rest to be read.
-struct AdminRequest {
+struct Asked {
     status: u16,
     headers: String,
     body: BufReader<TcpStream>,
 }
 
 /// Asks as the server's own page does, with further headers.
-fn ask(server: &Server, path: &str, headers: &str) -> AdminRequest {
+fn ask(server: &Server, path: &str, headers: &str) -> Asked {
     ask_with(server, path, &format!("X-Undercroft-Viewer: page\r\n{headers}"))
 }
 
-fn ask_with(server: &Server, path: &str, headers: &str) -> AdminRequest {
+fn ask_with(server: &Server, path: &str, headers: &str) -> Asked {
     let address = server.http().strip_prefix("http://").unwrap().to_owned();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -40,10 +40,10 @@ fn ask_with(server: &Server, path: &str, headers: &str) -> AdminRequest {
     while headers.lines().last() != Some("") {
         assert!(body.read_line(&mut headers).unwrap() > 0, "{line}{headers}");
     }
-    AdminRequest { status, headers, body }
+    Asked { status, headers, body }
 }
 
-impl AdminRequest {
+impl Asked {
     /// The next event of a kind: its data.
     fn event(&mut self, kind: &str) -> Value {
         self.try_event(kind).unwrap_or_else(|| panic!("ended before '{kind}'"))

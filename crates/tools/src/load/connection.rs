@@ -248,7 +248,7 @@ impl Traffic {
                     let has_data = error == 0 && slot.is_some_and(|slot| slot.read);
                     self.skip = if has_data { self.load.block_bytes as usize } else { 0 };
                 }
-                ReplyHeader::Chunk(chunk) => self.receive_hints(chunk, now)?,
+                ReplyHeader::Chunk(chunk) => self.hear(chunk, now)?,
             }
         }
         self.input.copy_within(at..end, 0);
@@ -257,7 +257,7 @@ impl Traffic {
     }
 
     /// Takes a chunk of a structured reply; its payload is discarded, only errors count.
-    fn receive_hints(&mut self, chunk: ChunkHeader, now: Instant) -> io::Result<()> {
+    fn hear(&mut self, chunk: ChunkHeader, now: Instant) -> io::Result<()> {
         if self.mailbox.is_none() {
             return Err(other("a structured reply that was not asked for"));
         }

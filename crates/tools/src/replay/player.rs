@@ -23,7 +23,7 @@ struct Answered {
     read: Option<(Bytes, Vec<u32>)>,
     result: Result<(), ClientError>,
     /// Whether the server accepted the message in front of it, if any.
-    received: bool,
+    heard: bool,
     /// What the server told about its cache, if it was asked.
     told: Option<Result<Told, ClientError>>,
 }
@@ -147,8 +147,8 @@ impl<'a> Player<'a> {
             self.flight.push(Box::pin(async move {
                 let result = written.await;
                 let took = began.elapsed();
-                let (received, told) = (receive_hints(answer).await, hear_told(told).await);
-                Answered { run, took, read: None, result, received, told }
+                let (heard, told) = (hear(answer).await, hear_told(told).await);
+                Answered { run, took, read: None, result, heard, told }
             }));
         } else {
             let versions = run.iter().map(|r| self.versions.of(r.entry())).collect();
@@ -161,8 +161,8 @@ impl<'a> Player<'a> {
                 let bytes =
                     buffers.into_iter().next().map(|mut b| Bytes::copy_from_slice((*b).as_mut()));
                 let read = bytes.map(|bytes| (bytes, versions));
-                let (received, told) = (receive_hints(answer).await, hear_told(told).await);
-                Answered { run, took, read, result, received, told }
+                let (heard, told) = (hear(answer).await, hear_told(told).await);
+                Answered { run, took, read, result, heard, told }
             }));
         }
     }
@@ -170,11 +170,11 @@ impl<'a> Player<'a> {
     /// Waits for one answer and processes it; `None` if nothing is in flight.
     pub(super) async fn finish_one(&mut self) -> Result<Option<Finished>, ReplayError> {
         let Some(answered) = self.flight.next().await else { return Ok(None) };
-        let Answered { run, took, read, result, received, told } = answered;
+        let Answered { run, took, read, result, heard, told } = answered;
         self.server(result)?;
         let told = told.map(|told| self.server(told)).transpose()?;
         self.tally.latency(took);
-        self.refused += u64::from(!received);
+        self.refused += u64::from(!heard);
         for r in &run {
             self.busy.remove(&r.entry());
         }
@@ -197,7 +197,7 @@ async fn hear_told(told: Option<NewsRequest>) -> Option<Result<Told, ClientError
     Some(told?.await)
 }
 
-async fn receive_hints(answer: Option<MessageAnswer>) -> bool {
+async fn hear(answer: Option<MessageAnswer>) -> bool {
     match answer {
         Some(answer) => answer.await.is_ok(),
         None => true,

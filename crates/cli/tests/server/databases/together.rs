@@ -22,7 +22,7 @@ use crate::support::{Server, text};
 /// What volumes are like.
 const VOLUME: &str = "size=2GiB,cache=32MiB,policy=mq,placement=eviction,on-hit=move,staging=auto";
 
-/// How long TPC-C runs at most: it is ended when the server is back and has received enough.
+/// How long TPC-C runs at most: it is ended when the server is back and has heard enough.
 const TIME: &str = "10m";
 
 /// The volumes, one for each database.
