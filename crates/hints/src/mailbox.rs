@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
 
@@ -40,29 +41,43 @@ pub struct Mailbox {
     /// Most bytes of a message.
     bytes_max: usize,
     /// Whether a message is unanswered.
-    away: Arc<watch::Sender<bool>>,
+    away: Arc<Unanswered>,
     /// Blocks that the last message handed over.
     handed_over: Vec<u64>,
     messages: u64,
 }
 
+/// Whether a message is unanswered.
+#[derive(Default)]
+struct Unanswered {
+    is_any: AtomicBool,
+    answered: Notify,
+}
+
 /// Waits until no message is unanswered.
-pub struct Away(watch::Receiver<bool>);
+pub struct Away(Arc<Unanswered>);
 
 impl Away {
-    /// Waits for that.
-    pub async fn over(mut self) {
-        // An error means that the mailbox was dropped.
-        let _ = self.0.wait_for(|away| !away).await;
+    /// Waits for that. Who waits longest goes on first.
+    pub async fn over(self) {
+        loop {
+            let mut answered = std::pin::pin!(self.0.answered.notified());
+            answered.as_mut().enable();
+            if !self.0.is_any.load(Ordering::SeqCst) {
+                return;
+            }
+            answered.await;
+        }
     }
 }
 
 /// Marks a message as unanswered; dropping it frees the mailbox.
-struct OnItsWay(Arc<watch::Sender<bool>>);
+struct OnItsWay(Arc<Unanswered>);
 
 impl Drop for OnItsWay {
     fn drop(&mut self) {
-        self.0.send_replace(false);
+        self.0.is_any.store(false, Ordering::SeqCst);
+        self.0.answered.notify_waiters();
     }
 }
 
@@ -125,7 +140,7 @@ impl Mailbox {
         }
         let bytes_max = grant.window_bytes.min(client.remote().info.max_block.into());
         let bytes_max = (bytes_max as usize).min(MESSAGE_BYTES_MAX);
-        let away = Arc::new(watch::Sender::new(false));
+        let away = Arc::<Unanswered>::default();
         Ok(Mailbox { client, grant, bytes_max, away, handed_over: Vec::new(), messages: 0 })
     }
 
@@ -141,7 +156,7 @@ impl Mailbox {
 
     /// Whether a message is unanswered. Until it is answered no other is sent.
     pub fn is_away(&self) -> bool {
-        *self.away.borrow()
+        self.away.is_any.load(Ordering::SeqCst)
     }
 
     /// Sends hints if the mailbox is free, in front of the next request that is queued. A message
@@ -176,7 +191,7 @@ impl Mailbox {
         self.handed_over = message.handed_over;
         self.messages += 1;
         let answer = self.client.write(self.grant.window_base, vec![bytes], false);
-        self.away.send_replace(true);
+        self.away.is_any.store(true, Ordering::SeqCst);
         let on_its_way = OnItsWay(Arc::clone(&self.away));
         Box::pin(async move {
             let result = answer.await;
@@ -238,6 +253,37 @@ impl Mailbox {
 
     /// Waits until a message can be sent.
     pub fn away(&self) -> Away {
-        Away(self.away.subscribe())
+        Away(Arc::clone(&self.away))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_longest_goes_on_first() {
+        let away = Arc::<Unanswered>::default();
+        away.is_any.store(true, Ordering::SeqCst);
+        let on_its_way = OnItsWay(Arc::clone(&away));
+        let order = Arc::<Mutex<Vec<u32>>>::default();
+        let waiting = (0..50).map(|number| {
+            let (one, order) = (Away(Arc::clone(&away)), Arc::clone(&order));
+            tokio::spawn(async move {
+                one.over().await;
+                order.lock().unwrap().push(number);
+            })
+        });
+        let waiting: Vec<_> = waiting.collect();
+        tokio::task::yield_now().await;
+        assert!(order.lock().unwrap().is_empty(), "the message is unanswered");
+        drop(on_its_way);
+        for one in waiting {
+            one.await.unwrap();
+        }
+        assert!((0..50).eq(order.lock().unwrap().iter().copied()));
+        Away(away).over().await;
     }
 }
