@@ -12,7 +12,7 @@ use undercroft_nbd::{
     Command, Context, Export, ExportInfo, Extent, Failure, Flags, Peer, Refusal, Request, Session,
 };
 
-use crate::layers::hints::layout::{COOP, Status, WINDOW, WindowLayout};
+use crate::layers::hints::layout::{COOP, Status, WINDOW, WindowLayout, is_opted_in};
 use crate::layers::hints::window::Window;
 use crate::volume::Volume;
 
@@ -54,7 +54,7 @@ impl Export for ControlExport {
             return Err(Refusal::ShuttingDown);
         }
         // With the context it sends the hints that it asked for, and without it all kinds.
-        let speaks = self.may_write && !contexts.iter().any(|context| context.key == COOP);
+        let speaks = self.may_write && !is_opted_in(contexts);
         let window = Window::new(&self.volume, contexts, speaks, Arc::clone(&self.status))?;
         Ok(Box::new(ControlSession(window)))
     }

@@ -14,7 +14,7 @@ use undercroft_nbd::{
     Answer, Command, Context, Export, ExportInfo, Failure, Peer, Refusal, Reply, Request, Session,
 };
 
-use crate::layers::hints::layout::{COOP, Status, WINDOW, WindowLayout};
+use crate::layers::hints::layout::{COOP, Status, WINDOW, WindowLayout, is_opted_in};
 use crate::layers::hints::window::Window;
 use crate::layers::volume::{self, VolumeExport};
 use crate::volume::hint_batch::HintBatch;
@@ -59,11 +59,6 @@ impl Export for HintedExport {
         let (base, status) = (self.layout.base(), Arc::clone(&self.status));
         Ok(Box::new(Hints::connect(&self.export.0, contexts, base, status)?))
     }
-}
-
-/// Whether a connection has opted in to the context.
-fn is_opted_in(contexts: &[Context]) -> bool {
-    contexts.iter().any(|context| context.key == COOP)
 }
 
 /// The layer for hints.

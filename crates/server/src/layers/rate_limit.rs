@@ -152,11 +152,11 @@ impl RateLimit {
         session: Box<dyn Session>,
         connection: Arc<Connection>,
     ) -> RateLimit {
-        static LINES: AtomicU64 = AtomicU64::new(0);
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let client = client_of(connection.peer());
         limiter.state().shares.join(&client, Instant::now());
         let queue = Arc::new(ConnectionQueue {
-            number: LINES.fetch_add(1, Ordering::Relaxed),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             client,
             session: Mutex::new(session),
             connection,
@@ -175,8 +175,30 @@ impl RateLimit {
     /// Drops the waiting requests, which answers them.
     fn drop_waiting(&self) {
         let ConnectionQueue { client, number, waiting, .. } = &*self.queue;
-        let dropped = self.limiter.state().shares.drop_line(client, *number, Instant::now());
+        let dropped = self.limiter.state().shares.drop_connection(client, *number, Instant::now());
         waiting.fetch_sub(dropped.len(), Ordering::SeqCst);
+    }
+
+    /// Returns a request that may pass; others wait.
+    fn delay(&self, request: Request) -> Option<Request> {
+        let Self { limiter, queue, runtime } = self;
+        let (bytes, now) = (bytes_of(&request), Instant::now());
+        let mut state = limiter.state();
+        // Requests start to wait only here.
+        let is_first = queue.waiting.load(Ordering::SeqCst) == 0;
+        if is_first && state.shares.try_pass(&queue.client, bytes, now) {
+            return Some(request);
+        }
+        queue.connection.count_delayed();
+        queue.waiting.fetch_add(1, Ordering::SeqCst);
+        let waiting = Waiting { queue: Arc::clone(queue), request };
+        state.shares.push(&queue.client, queue.number, (bytes, waiting), now);
+        if std::mem::replace(&mut state.is_passing, true) {
+            limiter.wanted.notify_one();
+        } else {
+            runtime.spawn(Arc::clone(limiter).pass_on());
+        }
+        None
     }
 }
 
@@ -202,33 +224,47 @@ impl Session for RateLimit {
     }
 }
 
-impl RateLimit {
-    /// Returns a request that may pass; others wait.
-    fn delay(&self, request: Request) -> Option<Request> {
-        let Self { limiter, queue, runtime } = self;
-        let (bytes, now) = (bytes_of(&request), Instant::now());
-        let mut state = limiter.state();
-        // Requests start to wait only here.
-        let is_first = queue.waiting.load(Ordering::SeqCst) == 0;
-        if is_first && state.shares.try_pass(&queue.client, bytes, now) {
-            return Some(request);
-        }
-        queue.connection.count_delayed();
-        queue.waiting.fetch_add(1, Ordering::SeqCst);
-        let waiting = Waiting { queue: Arc::clone(queue), request };
-        state.shares.push(&queue.client, queue.number, (bytes, waiting), now);
-        if std::mem::replace(&mut state.is_passing, true) {
-            limiter.wanted.notify_one();
-        } else {
-            runtime.spawn(Arc::clone(limiter).pass_on());
-        }
-        None
-    }
-}
-
 impl Drop for RateLimit {
     fn drop(&mut self) {
         self.drop_waiting();
         self.limiter.state().shares.leave(&self.queue.client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use undercroft_nbd::Reply;
+
+    use super::*;
+
+    /// Notes the offsets of the requests that come.
+    struct Notes(Arc<Mutex<Vec<u64>>>);
+
+    impl Session for Notes {
+        fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
+            let mut notes = self.0.lock().unwrap();
+            notes.extend(requests.drain(..).map(|request| request.offset));
+            0
+        }
+    }
+
+    /// The first requests of a large batch pass at once, and the first that waits may pass while
+    /// the layer still goes through the others.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_request_overtakes_another_one_of_its_connection() {
+        const REQUESTS: u64 = 100_000;
+        let rules = VolumeConfig { requests_per_second: Some(10_000), ..VolumeConfig::default() };
+        let limiter = Limiter::of(&rules, crate::clock::now());
+        let notes = Arc::<Mutex<Vec<u64>>>::default();
+        let next = Box::new(Notes(Arc::clone(&notes)));
+        let mut layer = RateLimit::new(limiter, next, Arc::default());
+        let requests = (0..REQUESTS).map(|offset| {
+            let ((reply, _), command) = (Reply::detached(), Command::Flush);
+            Request { command, offset, length: 0, durable: false, reply }
+        });
+        layer.serve(&mut requests.collect());
+        let notes = notes.lock().unwrap();
+        assert!(notes.len() >= 10_000, "a second's requests pass at once");
+        assert!(notes.is_sorted(), "out of order");
     }
 }

@@ -115,3 +115,8 @@ pub(crate) fn agreed(contexts: &[Context]) -> (Abilities, Option<ClientId>) {
     let named = Query::parse(&context.name).and_then(|query| query.client);
     (granted, named.map(|id| ClientId { key: context.kept, ..id }))
 }
+
+/// Whether a connection has opted in to the context.
+pub(crate) fn is_opted_in(contexts: &[Context]) -> bool {
+    contexts.iter().any(|context| context.key == COOP)
+}

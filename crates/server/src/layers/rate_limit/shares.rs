@@ -179,7 +179,7 @@ impl<T> Shares<T> {
         share.open += 1;
     }
 
-    /// A connection of a client ends; its waiting requests were [dropped](Self::drop_line).
+    /// A connection of a client ends; its waiting requests were [dropped](Self::drop_connection).
     pub(super) fn leave(&mut self, client: &Arc<str>) {
         if let Some(share) = self.clients.get_mut(client) {
             share.open -= 1;
@@ -187,7 +187,12 @@ impl<T> Shares<T> {
     }
 
     /// Removes the waiting requests of a connection, and returns them.
-    pub(super) fn drop_line(&mut self, client: &Arc<str>, queue: u64, now: Instant) -> Vec<T> {
+    pub(super) fn drop_connection(
+        &mut self,
+        client: &Arc<str>,
+        queue: u64,
+        now: Instant,
+    ) -> Vec<T> {
         let Some(share) = self.clients.get_mut(client) else { return Vec::new() };
         let Some(at) = share.lines.iter().position(|(number, _)| *number == queue) else {
             return Vec::new();
@@ -418,7 +423,7 @@ mod tests {
         let end = start + SECOND + Duration::from_micros(1);
         assert_eq!(run(&mut shares, &mut now, end).len(), 10);
         // A connection that ends takes its requests along; one that begins anew has no new bucket.
-        assert_eq!(shares.drop_line(&all[0], 1, now).len(), 80);
+        assert_eq!(shares.drop_connection(&all[0], 1, now).len(), 80);
         assert_eq!(shares.next(now), Next::Nothing);
         shares.leave(&all[0]);
         shares.join(&all[0], now);
