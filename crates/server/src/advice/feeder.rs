@@ -81,9 +81,7 @@ pub(crate) async fn feed(exports: Weak<ExportTable>) {
     while let Some(exports) = exports.upgrade() {
         if thread.is_finished() {
             tracing::error!("there is no more advice until a restart: the adviser has failed");
-            for entry in exports.all() {
-                entry.volume().advice.end(entry.volume());
-            }
+            exports.all().iter().for_each(|one| one.volume().advice.end(one.volume()));
             return;
         }
         for For(volume, (done, did)) in from_thread.try_iter() {

@@ -211,9 +211,7 @@ impl Shard {
         if self.watchers.placement.is_none() || !self.is_quiet(block) {
             return;
         }
-        let Some((Expected { digest, sender, .. }, data)) = self.expected(block, job) else {
-            return;
-        };
+        let Some((digest, sender, data)) = self.expected(block, job) else { return };
         if self.proven(block, &data) == Ok(digest) {
             // Nobody has read the block since it was handed over.
             let gone = ClientEviction { block, evicted_us: u64::MAX };
@@ -225,9 +223,7 @@ impl Shard {
     /// A WRITE of a block that is not resident took effect in memory and is written out now. Places
     /// the block if the WRITE brought what a client had handed over before.
     pub(crate) fn end_absorbed(&mut self, block: u64, job: &Job, fx: &mut Effects) {
-        let Some((Expected { digest, sender, .. }, data)) = self.expected(block, job) else {
-            return;
-        };
+        let Some((digest, sender, data)) = self.expected(block, job) else { return };
         if self.digest_of(&data) == Some(digest) {
             let gone = ClientEviction { block, evicted_us: u64::MAX };
             self.take_in_from_memory(gone, sender, fx);
@@ -235,14 +231,14 @@ impl Shard {
         }
     }
 
-    /// What is expected of a block, and the data of a WRITE of the whole block, which decide:
-    /// nothing is expected any more.
-    fn expected(&mut self, block: u64, job: &Job) -> Option<(Expected, Bytes)> {
+    /// The digest that is expected of a block, who handed it over, and the data of a WRITE of the
+    /// whole block, which decide: nothing is expected any more.
+    fn expected(&mut self, block: u64, job: &Job) -> Option<(u64, Sender, Bytes)> {
         let awaited = &mut self.watchers.placement.as_mut()?.awaited;
-        let expected = awaited.get(block)?;
+        let Expected { digest, sender, .. } = awaited.get(block)?;
         let data = job.whole_block(block, &self.geometry)?;
         awaited.forget(block);
-        Some((expected, data))
+        Some((digest, sender, data))
     }
 
     /// Counts a block that was placed with the data of its WRITE, if it was.

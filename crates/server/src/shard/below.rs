@@ -45,6 +45,7 @@ impl Below {
         }
     }
 
+    #[inline(always)]
     pub(super) fn watch(&mut self, event: &Event<'_>, geometry: &Geometry) {
         let Self { eviction_sink, departed } = self;
         match *event {

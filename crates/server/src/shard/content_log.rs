@@ -24,6 +24,7 @@ pub(crate) struct ContentLog {
 pub(crate) type Change = u64;
 
 impl ContentLog {
+    #[inline(always)]
     pub(super) fn watch(&mut self, event: &Event<'_>) {
         match *event {
             Event::Entered { block, slot } => self.note(block, slot, true),

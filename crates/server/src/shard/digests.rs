@@ -111,6 +111,7 @@ impl Digests {
     }
 
     /// Follows the rules above.
+    #[inline(always)]
     pub(super) fn watch(&mut self, event: &Event<'_>, level: &mut Level, geometry: &Geometry) {
         let Self { hasher, of_slots, of_active } = self;
         match *event {

@@ -64,6 +64,7 @@ impl EvictionPlacement {
         }
     }
 
+    #[inline(always)]
     pub(super) fn watch(
         &mut self,
         event: &Event<'_>,

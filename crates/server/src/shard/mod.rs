@@ -243,7 +243,7 @@ impl Shard {
     }
 
     /// Tells the watchers.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn tell(&mut self, event: &Event<'_>) {
         self.watchers.tell(event, &mut self.cache, &self.pool, &self.geometry);
     }

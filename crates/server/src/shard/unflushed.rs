@@ -48,6 +48,7 @@ impl Unflushed {
         Self { by_block, by_number, next: 0, most, all: Some(0) }
     }
 
+    #[inline(always)]
     pub(super) fn watch(&mut self, event: &Event<'_>, geometry: &Geometry) {
         match *event {
             // A failed write may have taken effect.
