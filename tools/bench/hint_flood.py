@@ -15,7 +15,7 @@ import sys
 import time
 
 from common import Server, child_report, load, spread
-from turns import Flood, request
+from turns import flooding, request
 
 MIB = 1 << 20
 WRITE = 1
@@ -82,17 +82,10 @@ def filled(program, cache):
         yield server, size
 
 
-@contextlib.contextmanager
 def flooded(server, window, messages, connections):
     requests = b"".join(request(WRITE, window, len(message)) + message for message in messages)
     context = b"x-undercroft:coop;v=1;want=follow,digest"
-    floods = [Flood(server.socket, "d", requests, context) for _ in range(connections)]
-    time.sleep(0.5)
-    try:
-        yield
-    finally:
-        for flood in floods:
-            flood.end()
+    return flooding(connections, server.socket, "d", requests, context)
 
 
 def measure(program, server, seconds):

@@ -136,17 +136,21 @@ def serve(program):
 
 
 @contextlib.contextmanager
-def flooded(path, command, length):
-    """A server under a flood of requests that cost it much."""
-    context = b"base:allocation" if command == BLOCK_STATUS else b""
-    requests = request(command, 0, length) * 1024
-    floods = [Flood(path, "other", requests, context) for _ in range(CONNECTIONS)]
+def flooding(connections, *flood):
+    """Several connections that flood a server; for the others see `Flood`."""
+    floods = [Flood(*flood) for _ in range(connections)]
     time.sleep(0.5)
     try:
         yield
     finally:
-        for flood in floods:
-            flood.end()
+        for one in floods:
+            one.end()
+
+
+def flooded(path, command, length):
+    """A server under a flood of requests that cost it much."""
+    context = b"base:allocation" if command == BLOCK_STATUS else b""
+    return flooding(CONNECTIONS, path, "other", request(command, 0, length) * 1024, context)
 
 
 def cases(stack, loader):
