@@ -265,7 +265,8 @@ def run(built, wanted, is_quick):
 
 def reached():
     """Files of tools/ that the Makefile and the lines above come to, by what names or imports what."""
-    files = {str(path): path for path in pathlib.Path("tools").rglob("*") if path.is_file() and "target" not in path.parts}
+    made = {"target", "__pycache__"}
+    files = {str(path): path for path in pathlib.Path("tools").rglob("*") if path.is_file() and not made & {*path.parts}}
     found, new = set(), [pathlib.Path("Makefile").read_text(), *(command.line for command in COMMANDS)]
     while new:
         text, named = new.pop(), set()

@@ -76,6 +76,11 @@ impl Geometry {
         self.size.store(size, Ordering::Release);
     }
 
+    /// Number of blocks of the volume.
+    pub(crate) fn block_count(&self) -> u64 {
+        self.size().div_ceil(self.block_bytes())
+    }
+
     /// The block that contains a byte.
     pub(crate) fn block_of(&self, offset: u64) -> u64 {
         offset >> self.block_bits

@@ -77,7 +77,7 @@ impl ControlSession {
             Command::BlockStatus { .. } => {
                 // Each shard is locked once.
                 self.0.add_work(1);
-                let wants = self.0.granted.demote && self.0.volume.wants_contents();
+                let wants = self.0.granted.demote && self.0.volume.shards.wants_contents();
                 let status = if wants { WANTS_CONTENTS } else { 0 };
                 let extent = Extent { length: request.length, status };
                 return request.reply.extents(vec![(COOP, vec![extent])]);

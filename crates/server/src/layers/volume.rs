@@ -77,7 +77,8 @@ pub(crate) fn connect(
     if volume.config().read_ahead_bytes > 0 {
         session = Box::new(ReadAhead::new(volume, session));
     }
-    if let Some(losses) = volume.losses.as_ref().filter(|losses| !losses.confirms) {
+    let losses = &volume.losses;
+    if losses.are_possible() && !losses.confirms {
         session = Box::new(LossReports::new(losses, session));
     }
     Ok(session)

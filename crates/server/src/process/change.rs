@@ -166,7 +166,7 @@ impl Running {
         }
         now.take_write_back(next);
         if let Some(volume) = self.served(&next.name) {
-            volume.set_write_back(next);
+            volume.put_in_force(|now| now.take_write_back(next));
         }
         tracing::info!(volume = next.name, "what may be dirty has changed");
     }

@@ -22,7 +22,6 @@ pub(crate) mod content_log;
 pub(crate) mod digests;
 pub(crate) mod dirty;
 pub(crate) mod dirty_bounds;
-pub(crate) mod ended;
 pub(crate) mod event;
 pub(crate) mod eviction_placement;
 pub(crate) mod execute;
@@ -30,6 +29,7 @@ pub(crate) mod place_evicted;
 pub(crate) mod ranges;
 pub(crate) mod staged;
 mod starved;
+pub(crate) mod store_requests;
 pub(crate) mod unflushed;
 pub(crate) mod validate;
 pub(crate) mod watchers;
@@ -38,7 +38,6 @@ mod write_outs;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use undercroft_cache::{Asker, Frame, Level, Referred, Request};
@@ -50,13 +49,14 @@ use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
 use crate::shard::below::Piggybacked;
 use crate::shard::completions::Completions;
-use crate::shard::content::{Active, Content, Memory, Origin, Running, Slot};
+use crate::shard::content::{Active, Content, Origin, Running, Slot};
 use crate::shard::dirty::DirtySet;
 use crate::shard::dirty_bounds::DirtyBounds;
 use crate::shard::event::{Event, Goes, Leaving};
 use crate::shard::execute::{OpContext, Verdict, execute, write_now};
 use crate::shard::ranges::Ranges;
 use crate::shard::starved::Starved;
+use crate::shard::store_requests::{Action, Run};
 use crate::shard::watchers::Watchers;
 
 pub(crate) struct Shard {
@@ -99,32 +99,15 @@ pub(crate) struct Requester {
 #[derive(Default)]
 pub(crate) struct Effects {
     pub(crate) finished: Completions,
-    pub(crate) starts: Vec<Start>,
+    pub(crate) runs: Vec<Run>,
     /// Whether a reload was queued.
     pub(crate) reload: bool,
-    /// The blocks evicted since the last entry of `starts`.
+    /// The blocks evicted since the last entry of `runs`.
     pub(crate) piggybacked: Piggybacked,
     /// Whether a block was evicted.
     pub(crate) has_left: bool,
     /// Whether write-outs are due.
     pub(crate) writes_out: bool,
-}
-
-/// A store request to start.
-pub(crate) struct Start {
-    pub(crate) block: u64,
-    pub(crate) action: Action,
-    /// The blocks that its request evicted.
-    pub(crate) piggybacked: Piggybacked,
-}
-
-pub(crate) enum Action {
-    /// Read the block for the job into this memory (set by [`Shard::assign`]).
-    Fetch(Arc<Job>, Option<Memory>),
-    /// Write for the job: its own data of the block, or these bytes from byte `.2` of the volume.
-    Write(Arc<Job>, Option<Bytes>, u64),
-    /// Write dirty content, with that of neighbours if `joins` is set.
-    WriteOut { bytes: Bytes, joins: bool },
 }
 
 impl Shard {
@@ -443,18 +426,16 @@ impl Shard {
                         return;
                     }
                     let piggybacked = std::mem::take(&mut fx.piggybacked);
-                    fx.starts.push(Start { block, action: Action::Fetch(job, None), piggybacked });
+                    let action = Action::Fetch(job, Vec::new());
+                    fx.runs.push(Run::of(block, action, None, geometry, piggybacked));
                     return;
                 }
                 Verdict::Write(bytes, at) => {
                     record.running = Running::Write;
                     watchers.tell(&Event::Changes { block }, cache, pool, geometry);
                     let piggybacked = std::mem::take(&mut fx.piggybacked);
-                    fx.starts.push(Start {
-                        block,
-                        action: Action::Write(job, bytes, at),
-                        piggybacked,
-                    });
+                    let action = Action::Write(job, bytes);
+                    fx.runs.push(Run::of(block, action, Some(at), geometry, piggybacked));
                     return;
                 }
                 // The block's own write-out will free a frame.

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use crate::job::JobKind;
 use crate::shard::content::{Memory, Running};
-use crate::shard::{Action, Effects, Shard, Start};
+use crate::shard::store_requests::{Action, Run};
+use crate::shard::{Effects, Shard};
 
 /// Of so many frames that become free, writes that wait for one get the last.
 const TURNS: u32 = 4;
@@ -44,9 +45,12 @@ impl Starved {
 impl Shard {
     /// Gives a fetch its memory, unless it must wait for it. Called when the whole request has
     /// passed the policy: a block that the request itself evicted again needs no frame.
-    pub(crate) fn assign(&mut self, mut start: Start, fx: &mut Effects) -> Option<Start> {
-        let block = start.block;
-        if let Action::Fetch(job, memory @ None) = &mut start.action {
+    pub(crate) fn assign(&mut self, mut run: Run, fx: &mut Effects) -> Option<Run> {
+        let block = run.first;
+        if let Action::Fetch(job, memory) = &mut run.action {
+            if !memory.is_empty() {
+                return Some(run);
+            }
             let resident = self.cache.frame(block).is_some();
             let frame = if resident { self.pool.take() } else { None };
             let is_ahead = matches!(job.kind, JobKind::Prefetch);
@@ -59,12 +63,12 @@ impl Shard {
                 return None;
             }
             self.counters.served_around += u64::from(resident && frame.is_none());
-            *memory = Some(match frame {
+            memory.push(match frame {
                 Some(frame) => Memory::Frame(frame),
                 None => Memory::Heap(vec![0; self.geometry.len(block)].into()),
             });
         }
-        Some(start)
+        Some(run)
     }
 
     /// Gives up a prefetch that has no frame, unless a client's operation waits for it by now.
@@ -96,11 +100,11 @@ impl Shard {
             if let Some(record) = self.active.get_mut(&block) {
                 record.running = Running::Nothing;
             }
-            let begun = fx.starts.len();
+            let begun = fx.runs.len();
             self.step(block, fx);
-            for start in fx.starts.split_off(begun) {
-                let start = self.assign(start, fx);
-                fx.starts.extend(start);
+            for run in fx.runs.split_off(begun) {
+                let run = self.assign(run, fx);
+                fx.runs.extend(run);
             }
         }
     }

@@ -12,7 +12,8 @@ use std::time::Instant;
 use crate::shard::below::Piggybacked;
 use crate::shard::content::{Active, Running};
 use crate::shard::event::Event;
-use crate::shard::{Action, Effects, Shard, Start};
+use crate::shard::store_requests::{Action, Run};
+use crate::shard::{Effects, Shard};
 
 /// Blocks of a failed run that are tried alone at a time; each is a store request of its own.
 const ALONE_AT_A_TIME: usize = 32;
@@ -203,8 +204,8 @@ impl Shard {
         if let Some(number) = self.dirty.start(block, &mut record.state) {
             record.running = Running::WriteOut(number);
             self.write_outs += 1;
-            let (action, piggybacked) = (Action::WriteOut { bytes, joins }, Piggybacked::new());
-            fx.starts.push(Start { block, action, piggybacked });
+            let action = Action::WriteOut { data: vec![bytes], joins };
+            fx.runs.push(Run::of(block, action, None, &self.geometry, Piggybacked::new()));
             self.tell(&Event::WritesOut { block });
         }
     }

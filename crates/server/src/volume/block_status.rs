@@ -32,7 +32,7 @@ impl Volume {
         let unit = self.geometry.alignment;
         // Dirty blocks are collected before the store is asked, so that a block that is written out
         // meanwhile is in at least one of the two answers.
-        let (dirty, length) = self.dirty_ranges(offset, length);
+        let (dirty, length) = self.shards.dirty_ranges(offset, length, EXTENTS_MAX);
         let from = offset / unit * unit;
         let to = (offset + length).next_multiple_of(unit).min(self.geometry.size());
         let store = Arc::clone(&self.store);
@@ -45,27 +45,6 @@ impl Volume {
         }
         status.truncate(if one_extent { 1 } else { EXTENTS_MAX });
         Ok(status)
-    }
-
-    /// The dirty parts of a range, in order, and the number of bytes that were examined.
-    fn dirty_ranges(&self, offset: u64, length: u64) -> (Vec<(u64, u64)>, u64) {
-        let blocks = self.geometry.blocks(offset, length);
-        let mut dirty: Vec<u64> = Vec::new();
-        let mut end = offset + length;
-        for shard in 0..self.shards.len() {
-            let shard = self.lock(shard);
-            let known = dirty.len();
-            dirty.extend(shard.dirty.within(*blocks.start(), *blocks.end()).take(EXTENTS_MAX));
-            if let (true, Some(&last)) = (dirty.len() == known + EXTENTS_MAX, dirty.last()) {
-                end = end.min(self.geometry.start(last) + self.geometry.len(last) as u64);
-            }
-            dirty.extend(shard.being_written_out().filter(|block| blocks.contains(block)));
-        }
-        dirty.sort_unstable();
-        dirty.dedup();
-        let end_of = |block: u64| self.geometry.start(block) + self.geometry.len(block) as u64;
-        let dirty = dirty.into_iter().map(|block| (self.geometry.start(block), end_of(block)));
-        (dirty.collect(), end - offset)
     }
 }
 

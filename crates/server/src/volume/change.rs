@@ -80,7 +80,7 @@ impl Volume {
     /// Frames that the cache does not need any more, and that are still to be given back to the
     /// system.
     pub fn surplus_frames(&self) -> u64 {
-        (0..self.shards.len()).map(|index| u64::from(self.lock(index).pool.surplus())).sum()
+        self.shards.each().map(|shard| u64::from(shard.pool.surplus())).sum()
     }
 
     /// Changes the configuration in force, and what the shards know of it.
@@ -88,8 +88,7 @@ impl Volume {
         let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
         let mut now = VolumeConfig::clone(&in_force);
         change(&mut now);
-        for index in 0..self.shards.len() {
-            let mut shard = self.lock(index);
+        for mut shard in self.shards.each() {
             shard.bounds = DirtyBounds::new(&now, shard.cache.capacity() as usize);
         }
         *in_force = Arc::new(now);
@@ -159,7 +158,7 @@ impl Volume {
     /// it is gone.
     async fn give_back(&self, index: usize) -> bool {
         let slots = {
-            let mut shard = self.lock(index);
+            let mut shard = self.shards.lock(index);
             let staged = shard.staged_frames;
             let wanted = self.now().shard_frames(index as u32, staged);
             if shard.pool.count() > wanted {
@@ -171,10 +170,10 @@ impl Volume {
             shard.slots.len()
         };
         for from in (0..slots).step_by(SLOTS_AT_A_TIME) {
-            self.lock(index).move_surplus(from..from + SLOTS_AT_A_TIME);
+            self.shards.lock(index).move_surplus(from..from + SLOTS_AT_A_TIME);
             tokio::task::yield_now().await;
         }
-        self.lock(index).pool.give_back()
+        self.shards.lock(index).pool.give_back()
     }
 }
 
@@ -234,17 +233,15 @@ impl<'v> Change<'v> {
     fn take_memory(&self) -> Result<(), String> {
         let Self { volume, after, is_replaced } = self;
         let wanted = |index: usize| {
-            let kept = if *is_replaced { 0 } else { volume.lock(index).staged_frames };
+            let kept = if *is_replaced { 0 } else { volume.shards.lock(index).staged_frames };
             after.shard_frames(index as u32, kept)
         };
-        let count = volume.shards.len();
-        let before: Vec<_> = (0..count).map(|index| volume.lock(index).pool.count()).collect();
-        let missing: Vec<_> = (0..count)
-            .map(|index| {
-                let most = wanted(index).max(before[index]);
-                volume.lock(index).pool.resize(most)
-            })
-            .collect();
+        let before: Vec<_> = volume.shards.each().map(|shard| shard.pool.count()).collect();
+        let resize = |(index, &count): (usize, &u32)| {
+            let most = wanted(index).max(count);
+            volume.shards.lock(index).pool.resize(most)
+        };
+        let missing: Vec<_> = before.iter().enumerate().map(resize).collect();
         let frames: u64 = missing.iter().map(|&frames| u64::from(frames)).sum();
         if frames == 0 {
             return Ok(());
@@ -253,7 +250,7 @@ impl<'v> Change<'v> {
         let give = || {
             let memory = Memory::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
             for (index, &frames) in missing.iter().enumerate().filter(|(_, frames)| **frames > 0) {
-                volume.lock(index).pool.add(&memory, frames)?;
+                volume.shards.lock(index).pool.add(&memory, frames)?;
             }
             Ok::<_, undercroft_frames::MemoryError>(memory)
         };
@@ -263,8 +260,8 @@ impl<'v> Change<'v> {
                 Ok(())
             }
             Err(error) => {
-                for (index, &frames) in before.iter().enumerate() {
-                    volume.lock(index).pool.resize(frames);
+                for (mut shard, &frames) in volume.shards.each().zip(&before) {
+                    shard.pool.resize(frames);
                 }
                 Err(error.to_string())
             }
@@ -274,7 +271,7 @@ impl<'v> Change<'v> {
     async fn resize_shard(&self, index: usize, capacity: u32) {
         let volume = self.volume;
         while !volume.is_closing() && !self.resize_step(index, capacity) {
-            let is_calm = || volume.lock(index).leaving() <= WRITE_OUTS_MAX;
+            let is_calm = || volume.shards.lock(index).leaving() <= WRITE_OUTS_MAX;
             volume.until(|| volume.is_closing() || is_calm()).await;
             tokio::task::yield_now().await;
         }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
 use undercroft_nbd::Failure;
@@ -113,9 +112,7 @@ impl Volume {
         }
         // A reload may still be running. What it evicts may have been changed by then, by whoever
         // opens the store next.
-        for index in 0..self.shards.len() {
-            self.lock(index).watchers.below = None;
-        }
+        self.shards.each().for_each(|mut shard| shard.watchers.below = None);
         let late = self.late_requests.open();
         if late > 0 {
             // Late requests may still take effect; nobody else may open the store before that.
@@ -135,16 +132,15 @@ impl Volume {
     /// Offers every dirty block to the store, alone if a run with others fails, and flushes the
     /// store.
     async fn write_everything(self: &Arc<Self>) -> Result<(), Failed> {
-        let (known, bounds) = (self.refusals_so_far(), self.changes_so_far());
+        let (known, bounds) = (self.shards.refusals_so_far(), self.shards.changes_so_far());
         loop {
             let mut progress = std::pin::pin!(self.progress.notified());
             progress.as_mut().enable();
             let (mut is_tried, mut refused) = (true, None);
-            for (index, &bound) in bounds.iter().enumerate() {
-                let dirty = &mut self.lock(index).dirty;
-                dirty.want_below(bound, known[index]);
-                is_tried &= dirty.is_tried_below(bound);
-                refused = refused.or(dirty.refused_since(known[index], bound));
+            for ((mut shard, &bound), &known) in self.shards.each().zip(&bounds).zip(&known) {
+                shard.dirty.want_below(bound, known);
+                is_tried &= shard.dirty.is_tried_below(bound);
+                refused = refused.or(shard.dirty.refused_since(known, bound));
             }
             if is_tried {
                 // What the store accepted must become durable, whatever else it refused.
@@ -160,8 +156,8 @@ impl Volume {
     fn unwritten(&self, why: Failed) -> Unwritten {
         let (mut blocks, mut last) = (Vec::<RangeInclusive<u64>>::new(), None);
         let mut dirty = Vec::new();
-        for index in 0..self.shards.len() {
-            let (its, refused) = self.lock(index).dirty.all();
+        for shard in self.shards.each() {
+            let (its, refused) = shard.dirty.all();
             dirty.extend(its);
             last = last.or(refused);
         }
@@ -174,10 +170,5 @@ impl Volume {
         }
         let block_bytes = self.geometry.block_bytes();
         Unwritten { blocks, block_bytes, why: last.unwrap_or(why) }
-    }
-
-    /// The content of a dirty block.
-    pub(crate) fn dirty_content(&self, block: u64) -> Option<Bytes> {
-        self.lock(self.geometry.shard_of(block)).content_of(block)
     }
 }

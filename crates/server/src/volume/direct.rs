@@ -38,11 +38,10 @@ impl Volume {
         let (volume, is_change) = (Arc::clone(self), changes.is_some());
         self.runtime.spawn(async move {
             let task = async {
-                let tells = !durable && is_change;
-                let begun = volume.losses.as_ref().filter(|_| tells).map(|losses| losses.now());
+                let begun = volume.losses.now();
                 let outcome = volume.ask_directly(command, offset, length, durable).await;
-                if let (Ok(_), Some(begun), Some(losses)) = (&outcome, begun, &volume.losses) {
-                    losses.note_change(begun);
+                if is_change && !durable && outcome.is_ok() {
+                    volume.losses.note_change(begun);
                 }
                 volume.direct.ended(op, blocks, outcome.is_err());
                 outcome

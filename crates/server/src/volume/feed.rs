@@ -107,10 +107,6 @@ impl Volume {
         let counted = AwareStats { followers: feed.followers.len() as u64, ..feed.stats };
         (counted != AwareStats::default()).then_some(counted)
     }
-
-    fn is_resident(&self, block: u64) -> bool {
-        self.lock(self.geometry.shard_of(block)).cache.frame(block).is_some()
-    }
 }
 
 impl Feed {
@@ -122,8 +118,7 @@ impl Feed {
             let part = blocks.div_ceil(volume.shards.len().max(1) as u64);
             u32::try_from(part).unwrap_or(u32::MAX).max(1)
         };
-        for index in 0..volume.shards.len() {
-            let mut shard = volume.lock(index);
+        for mut shard in volume.shards.each() {
             if most.is_none() {
                 shard.watchers.content_log = None;
             } else if shard.watchers.content_log.is_none() {
@@ -137,8 +132,7 @@ impl Feed {
     /// Gathers the recorded changes of all shards.
     fn gather(&mut self, volume: &Volume) {
         let mut is_lost = false;
-        for index in 0..volume.shards.len() {
-            let mut shard = volume.lock(index);
+        for mut shard in volume.shards.each() {
             let Some(changes) = &mut shard.watchers.content_log else { continue };
             is_lost |= std::mem::take(&mut changes.is_lost);
             // The shard continues with the buffer of the last time.
@@ -298,7 +292,7 @@ impl Follower {
         // A write may leave its block out of the cache, and then no change is recorded.
         if volume.geometry.mode != WriteMode::Allocate {
             let room = most - gone.len() - came.len();
-            let absent = |block: &u64| !volume.is_resident(*block);
+            let absent = |block: &u64| !volume.shards.is_resident(*block);
             gone.extend(self.asked.iter().copied().filter(absent).take(room));
             gone.sort_unstable();
             gone.dedup();

@@ -11,19 +11,13 @@ use std::time::Duration;
 
 use crate::answer::Failed;
 use crate::clock;
-use crate::config::VolumeConfig;
 use crate::shard::Shard;
-use crate::volume::launch::WRITE_OUT_BYTES_MAX;
+use crate::shard::store_requests::WRITE_OUT_BYTES_MAX;
 use crate::volume::pace::Pace;
 use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
 impl Volume {
-    /// For each shard, the bound below which all changes answered so far have their numbers.
-    pub(crate) fn changes_so_far(&self) -> Vec<u64> {
-        (0..self.shards.len()).map(|shard| self.lock(shard).dirty.now()).collect()
-    }
-
     /// Makes everything durable that was answered when `bounds` was taken.
     pub(crate) async fn flush(self: Arc<Self>, bounds: Vec<u64>) -> Result<(), Failed> {
         if let Err(failed) = self.write_out_below(&bounds).await {
@@ -31,7 +25,11 @@ impl Volume {
             return Err(failed);
         }
         // Each write-out was followed by a flush, but other writes were not.
-        if self.confirms() && !self.has_unflushed() { Ok(()) } else { self.flush_store().await }
+        if self.losses.confirms && !self.shards.has_unflushed() {
+            Ok(())
+        } else {
+            self.flush_store().await
+        }
     }
 
     /// Tells the store to make durable what it has, for a request that waits for it.
@@ -42,7 +40,7 @@ impl Volume {
 
     /// Tells the store to make durable what it has.
     pub(crate) async fn ask_to_flush(self: &Arc<Self>) -> Result<(), Failed> {
-        let (store, bounds) = (Arc::clone(&self.store), self.unflushed_so_far());
+        let (store, bounds) = (Arc::clone(&self.store), self.shards.unflushed_so_far());
         let syncing = self.pace.as_ref().map(Pace::begin_sync);
         let asked = async move { store.flush().await };
         let flushed = self.store_health.ask(StoreRequest::Flush, asked).await;
@@ -51,7 +49,7 @@ impl Volume {
             self.write_out_next();
         }
         if flushed.is_ok() {
-            self.flushed_below(&bounds);
+            self.shards.flushed_below(&bounds);
         }
         if flushed.is_err() {
             self.flush_failures.fetch_add(1, Ordering::Relaxed);
@@ -59,27 +57,21 @@ impl Volume {
         flushed
     }
 
-    /// For each shard, the number of changes that its store has refused so far.
-    pub(crate) fn refusals_so_far(&self) -> Vec<u64> {
-        (0..self.shards.len()).map(|shard| self.lock(shard).dirty.refusals()).collect()
-    }
-
     /// Writes out all changes with numbers below the bound of their shard.
     async fn write_out_below(self: &Arc<Self>, bounds: &[u64]) -> Result<(), Failed> {
-        let known = self.refusals_so_far();
+        let known = self.shards.refusals_so_far();
         loop {
             let mut progress = std::pin::pin!(self.progress.notified());
             // From here on every end of a request is noticed.
             progress.as_mut().enable();
             let mut is_clean = true;
-            for (index, &bound) in bounds.iter().enumerate() {
-                let dirty = &mut self.lock(index).dirty;
-                if let Some(failed) = dirty.refused_since(known[index], bound) {
+            for ((mut shard, &bound), &known) in self.shards.each().zip(bounds).zip(&known) {
+                if let Some(failed) = shard.dirty.refused_since(known, bound) {
                     return Err(failed);
                 }
-                if !dirty.is_clean_below(bound) {
+                if !shard.dirty.is_clean_below(bound) {
                     is_clean = false;
-                    dirty.want_below(bound, known[index]);
+                    shard.dirty.want_below(bound, known);
                 }
             }
             if is_clean {
@@ -99,13 +91,6 @@ impl Volume {
     pub(crate) fn write_out_room(&self, shard: &Shard) -> usize {
         let most = self.config.write_back_runs.max(1) as usize * self.write_out_blocks();
         most.saturating_sub(shard.write_outs as usize)
-    }
-
-    /// Number of changes below the bounds of their shards that the store has neither taken nor
-    /// refused.
-    pub(crate) fn untried_below(&self, bounds: &[u64]) -> usize {
-        let of_shard = |(index, &bound)| self.lock(index).dirty.untried_below(bound);
-        bounds.iter().enumerate().map(of_shard).sum()
     }
 
     /// Starts the write-outs that are due, as many as may be at the store now. The others start
@@ -144,24 +129,15 @@ impl Volume {
             self.runtime.spawn(async move { drop(volume.flush_together().await) });
         }
     }
-
-    /// Sets the rules of write-back while the volume is served.
-    pub(crate) fn set_write_back(&self, rules: &VolumeConfig) {
-        self.put_in_force(|now| now.take_write_back(rules));
-    }
-
-    /// Pause between two looks of the flusher.
-    fn flusher_tick(&self) -> Duration {
-        let age = self.lock(0).bounds.age;
-        (age / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
-    }
 }
 
 /// The background task of the flusher; it ends with the volume.
 pub(crate) async fn flusher(volume: Weak<Volume>) {
     while let Some(volume) = volume.upgrade() {
         volume.write_out_due();
-        let (wanted, tick) = (Arc::clone(&volume.flush_wanted), volume.flusher_tick());
+        let age = volume.shards.lock(0).bounds.age;
+        let tick = (age / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        let wanted = Arc::clone(&volume.flush_wanted);
         drop(volume);
         let _ = tokio::time::timeout(tick, wanted.notified()).await;
     }

@@ -45,7 +45,7 @@ pub(crate) struct BlockSelection {
 
 impl BlockSelection {
     pub(crate) fn new(volume: &Volume) -> BlockSelection {
-        BlockSelection { end: volume.blocks(), left: BLOCKS_MAX, ignored: 0 }
+        BlockSelection { end: volume.geometry.block_count(), left: BLOCKS_MAX, ignored: 0 }
     }
 
     /// The part of a run that counts.

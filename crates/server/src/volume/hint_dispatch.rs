@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use undercroft_cache::content::{AT_ONCE, Body, Digest};
 use undercroft_cache::{ClientEviction, Sender};
 use undercroft_hints::{EvictFlags, Hint};
 
@@ -86,14 +85,16 @@ impl Volume {
                     }
                     work.tell_shards(&mut batch);
                 }
-                Hint::Demote { block, data, .. } if block < self.blocks() && may_demote => {
+                Hint::Demote { block, data, .. }
+                    if block < self.geometry.block_count() && may_demote =>
+                {
                     count.hints += 1;
                     let gone = ClientEviction { block, evicted_us: sender.arrived_us };
                     self.note_evictions(&[gone], sender.client, true);
                     let (shard, fx) = work.shard(block);
                     shard.demoted(block, &data, sender, fx);
                 }
-                Hint::Demote { block, .. } if block < self.blocks() => {
+                Hint::Demote { block, .. } if block < self.geometry.block_count() => {
                     count.demotions_refused += 1;
                     count.demotions_refused_forbidden += 1;
                     batch.note(0, EvictFlags::default(), block..block + 1);
@@ -130,35 +131,6 @@ impl Volume {
         work.act_on(&mut batch);
         self.count_hints(&count);
         work.finish();
-    }
-
-    /// Whether contents that clients hand over are of use at present, in any shard.
-    pub(crate) fn wants_contents(&self) -> bool {
-        (0..self.shards.len()).any(|shard| self.lock(shard).wants_contents())
-    }
-
-    /// The cost of a publication, in blocks examined: each shard takes it over, and sets its marks
-    /// anew.
-    pub(crate) fn cost_of_digest(&self, digest: &Digest) -> u64 {
-        let own = match &digest.publication.body {
-            Body::Whole(bytes) => bytes.len() as u64 / 4096,
-            Body::Changes(positions) => positions.len() as u64 / 64,
-        };
-        let shards = self.shards.len() as u64;
-        let marked = u64::from(self.now().cache_blocks).min(shards * u64::from(AT_ONCE));
-        shards * (1 + own) + marked / 16
-    }
-
-    /// A client published a summary of its cache.
-    pub(crate) fn receive_digest(&self, digest: &Digest) {
-        for shard in 0..self.shards.len() {
-            // The level counts summaries that it cannot use.
-            let _ = self.lock(shard).cache.told_content(digest);
-        }
-    }
-
-    pub(crate) fn blocks(&self) -> u64 {
-        self.geometry.size().div_ceil(self.geometry.block_bytes())
     }
 
     /// Counts what clients told.

@@ -1,6 +1,8 @@
-//! Store requests: neighbouring blocks of one request become one store request, whose end is
-//! reported to the shards. Writes that start together are submitted together if the store supports
-//! it. Any other request runs in a task, unless the store answers at once.
+//! How the store is asked: the end of each request is reported to the shards. Writes that start
+//! together are submitted together if the store supports it. Any other request runs in a task,
+//! unless the store answers at once.
+//!
+//! Not here: which requests there are, and what their ends do (`shard/store_requests.rs`).
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -8,150 +10,37 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
 use undercroft_nbd::Failure;
 use undercroft_store::{ManyWrite, Store};
 
 use crate::answer::Failed;
-use crate::geometry::Geometry;
-use crate::job::Job;
-use crate::shard::below::{Piggybacked, piggyback};
+use crate::shard::below::piggyback;
 use crate::shard::content::{Content, Home, Memory};
-use crate::shard::{Action, Start};
+use crate::shard::store_requests::{Action, Run};
 use crate::volume::pace::AtStore;
 use crate::volume::reloader::Demand;
 use crate::volume::store_state::StoreRequest;
 use crate::volume::store_use::{InUse, StoreUse};
 use crate::volume::{Volume, Work};
 
-/// Most bytes of dirty blocks in one store request.
-pub(crate) const WRITE_OUT_BYTES_MAX: u64 = 1 << 20;
-
-/// One store request.
-struct Run {
-    first: u64,
-    /// Number of consecutive blocks.
-    count: u64,
-    /// First byte.
-    offset: u64,
-    end: u64,
-    work: Doing,
-    /// The blocks that the underlying requests evicted.
-    piggybacked: Piggybacked,
-}
-
-enum Doing {
-    Fetch(Arc<Job>, Vec<Memory>),
-    /// The job's own data.
-    Write(Arc<Job>),
-    /// These bytes, for a job.
-    WriteBytes(Arc<Job>, Bytes),
-    /// Dirty blocks; `joins`: others may join them.
-    WriteOut {
-        data: Vec<Bytes>,
-        joins: bool,
-    },
-}
-
-impl Doing {
-    /// Whether it is a write that need not be durable when answered.
-    fn may_join_many(&self) -> bool {
-        match self {
-            Self::Fetch(..) => false,
-            Self::Write(job) | Self::WriteBytes(job, _) => !job.durable,
-            Self::WriteOut { .. } => true,
-        }
-    }
-}
-
-impl Run {
-    fn new(start: Start, geometry: &Geometry) -> Option<Self> {
-        let block = start.block;
-        let whole = geometry.start(block);
-        let whole_end = whole + geometry.len(block) as u64;
-        let (offset, end, work) = match start.action {
-            Action::Fetch(job, memory) => (whole, whole_end, Doing::Fetch(job, vec![memory?])),
-            Action::Write(job, None, at) => {
-                let (_, to) = job.span(block, geometry);
-                (at, whole + to as u64, Doing::Write(job))
-            }
-            Action::Write(job, Some(bytes), at) => {
-                (at, at + bytes.len() as u64, Doing::WriteBytes(job, bytes))
-            }
-            Action::WriteOut { bytes, joins } => {
-                (whole, whole_end, Doing::WriteOut { data: vec![bytes], joins })
-            }
-        };
-        Some(Self { first: block, count: 1, offset, end, work, piggybacked: start.piggybacked })
-    }
-
-    /// The write in the form that the store takes.
-    fn into_write(self) -> ManyWrite {
-        let data = match self.work {
-            Doing::Write(job) => job.data(self.offset, self.end),
-            Doing::WriteBytes(_, bytes) => vec![bytes],
-            Doing::WriteOut { data, .. } => data,
-            Doing::Fetch(..) => Vec::new(),
-        };
-        ManyWrite { offset: self.offset, data }
-    }
-
-    /// Joins the next run if it follows without a gap and is of the same kind; otherwise returns
-    /// it.
-    fn join(&mut self, next: Self) -> Option<Self> {
-        if self.first + self.count != next.first || self.end != next.offset {
-            return Some(next);
-        }
-        let bounded = next.end - self.offset <= WRITE_OUT_BYTES_MAX;
-        match (&mut self.work, next.work) {
-            (Doing::Fetch(job, memory), Doing::Fetch(other, more)) if Arc::ptr_eq(job, &other) => {
-                memory.extend(more);
-            }
-            (Doing::Write(job), Doing::Write(other)) if Arc::ptr_eq(job, &other) => {}
-            (
-                Doing::WriteOut { data, joins: true },
-                Doing::WriteOut { data: more, joins: true },
-            ) if bounded => data.extend(more),
-            (_, work) => return Some(Self { work, ..next }),
-        }
-        self.count += next.count;
-        self.end = next.end;
-        self.piggybacked.extend(next.piggybacked);
-        None
-    }
-}
-
-/// Orders store requests by kind and place, and joins neighbours.
-fn runs(mut starts: Vec<Start>, geometry: &Geometry) -> Vec<Run> {
-    // Demand first. The sort is stable, so a request's blocks stay in order.
-    starts.sort_by_key(|start| match &start.action {
-        Action::Fetch(..) => (0, 0),
-        Action::Write(..) => (1, 0),
-        Action::WriteOut { .. } => (2, start.block),
-    });
-    let mut runs: Vec<Run> = Vec::new();
-    for run in starts.into_iter().filter_map(|start| Run::new(start, geometry)) {
-        let left = match runs.last_mut() {
-            Some(last) => last.join(run),
-            None => Some(run),
-        };
-        runs.extend(left);
-    }
-    runs
-}
-
 impl Volume {
     /// Starts store requests. With `at_once`, requests that the store answers without waiting (from
     /// memory, or the system's page cache) end before this returns, because a task would cost more
     /// than their work. Follow-up requests never run like this, so that calls do not nest.
-    pub(crate) fn launch(self: &Arc<Self>, starts: Vec<Start>, at_once: bool) {
+    pub(crate) fn launch(self: &Arc<Self>, runs: Vec<Run>, at_once: bool) {
         let _runtime = self.runtime.enter();
         let (mut writes, mut flights) = (Vec::new(), Vec::new());
-        for mut run in runs(starts, &self.geometry) {
+        for mut run in Run::joined(runs) {
             let piggybacked = std::mem::take(&mut run.piggybacked);
             let mut flight = Flight::new(self, &run);
-            if self.takes_many && run.work.may_join_many() {
-                writes.push(run.into_write());
+            // Several writes at a time are not durable when they are answered.
+            let may_join = match &run.action {
+                Action::Fetch(..) => false,
+                Action::Write(job, _) => !job.durable,
+                Action::WriteOut { .. } => true,
+            };
+            if self.takes_many && may_join {
+                writes.push(ManyWrite { offset: run.offset, data: run.into_data() });
                 flights.push(flight);
                 continue;
             }
@@ -189,12 +78,12 @@ fn is_over(task: Pin<&mut impl Future<Output = ()>>) -> bool {
 /// Makes the store request. Returns the memory that a fetch filled, one piece per block.
 async fn carry_out(store: &dyn Store, run: Run, volume: &Volume) -> io::Result<Vec<Memory>> {
     let geometry = &volume.geometry;
-    let durable = match &run.work {
-        Doing::Write(job) | Doing::WriteBytes(job, _) => volume.is_durable(job.durable),
-        Doing::Fetch(..) | Doing::WriteOut { .. } => false,
+    let durable = match &run.action {
+        Action::Write(job, _) => volume.losses.must_be_durable(job.durable),
+        Action::Fetch(..) | Action::WriteOut { .. } => false,
     };
-    match run.work {
-        Doing::Fetch(_, memory) => {
+    match run.action {
+        Action::Fetch(_, memory) => {
             let sized =
                 (run.first..).zip(memory).map(|(block, memory)| (memory, geometry.len(block)));
             let (buffers, home) = Home::lend(sized);
@@ -203,9 +92,8 @@ async fn carry_out(store: &dyn Store, run: Run, volume: &Volume) -> io::Result<V
             result?;
             home.collect().ok_or_else(|| io::Error::other("the store kept the memory of a read"))
         }
-        Doing::Write(_) | Doing::WriteBytes(..) | Doing::WriteOut { .. } => {
-            let ManyWrite { offset, data } = run.into_write();
-            store.write(offset, data, durable).await.map(|()| Vec::new())
+        Action::Write(..) | Action::WriteOut { .. } => {
+            store.write(run.offset, run.into_data(), durable).await.map(|()| Vec::new())
         }
     }
 }
@@ -249,10 +137,10 @@ struct Flight {
 
 impl Flight {
     fn new(volume: &Arc<Volume>, run: &Run) -> Self {
-        let kind = match &run.work {
-            Doing::Fetch(..) => Kind::Fetch,
-            Doing::Write(_) | Doing::WriteBytes(..) => Kind::Write,
-            Doing::WriteOut { .. } => Kind::WriteOut,
+        let kind = match &run.action {
+            Action::Fetch(..) => Kind::Fetch,
+            Action::Write(..) => Kind::Write,
+            Action::WriteOut { .. } => Kind::WriteOut,
         };
         let demand = (kind != Kind::WriteOut).then(|| volume.demand());
         let in_use = volume.store_use.get().map(StoreUse::begin);
@@ -261,8 +149,8 @@ impl Flight {
             Kind::WriteOut | Kind::LostWriteOut => Some(pace.begin_write_out(count)),
             Kind::Fetch | Kind::Write => pace.begin_demand(kind == Kind::Fetch),
         });
-        let begun = volume.losses.as_ref().map_or(0, |losses| losses.now());
-        let epoch = volume.epoch();
+        let begun = volume.losses.now();
+        let epoch = volume.losses.epoch();
         let volume = Arc::clone(volume);
         Self { volume, demand, in_use, at_store, first, count, kind, begun, epoch, ended: false }
     }
@@ -281,7 +169,7 @@ impl Flight {
     /// flush.
     async fn confirm_and_end(&mut self, mut result: Result<Vec<Memory>, Failed>) {
         let volume = Arc::clone(&self.volume);
-        if let (Kind::WriteOut, true, Some(losses)) = (self.kind, result.is_ok(), &volume.losses) {
+        if self.kind == Kind::WriteOut && result.is_ok() && volume.losses.are_possible() {
             // Others need not wait for the flush.
             volume.write_out_next();
             let mut flushed = volume.flush_together().await;
@@ -291,7 +179,7 @@ impl Flight {
             }
             match flushed {
                 Err(failed) => result = Err(failed),
-                Ok(()) if losses.now() != self.begun => self.kind = Kind::LostWriteOut,
+                Ok(()) if volume.losses.now() != self.begun => self.kind = Kind::LostWriteOut,
                 Ok(()) => {}
             }
         }
@@ -328,13 +216,13 @@ impl Flight {
             Err(failed) => (Some(failed), Vec::new().into_iter()),
         };
         let outcome = || failed.clone().map_or(Ok(()), Err);
-        let losses = self.volume.losses.clone();
+        let losses = Arc::clone(&self.volume.losses);
         let mut is_noted = false;
         for block in self.first..self.first + self.count {
             let content = memory.next().map_or(Content::Absent, Memory::into_content);
             let (shard, fx) = work.shard(block);
             // Checked under the lock: a loss that comes later finds what is stored here.
-            let spanned = failed.is_none() && self.volume.epoch() != self.epoch;
+            let spanned = failed.is_none() && losses.epoch() != self.epoch;
             match self.kind {
                 Kind::Fetch if spanned => {
                     drop(content);
@@ -342,7 +230,7 @@ impl Flight {
                 }
                 Kind::Fetch => shard.fetched(block, outcome().map(|()| content), fx),
                 Kind::Write => {
-                    if let (true, false, Some(losses)) = (spanned, is_noted, &losses) {
+                    if spanned && !is_noted {
                         losses.note_change(self.begun);
                         is_noted = true;
                     }

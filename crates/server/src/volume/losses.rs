@@ -8,7 +8,7 @@
 //!   write-out is done only when a flush that started after it has succeeded without a loss in
 //!   between. Until then the block is treated as being written out.
 //!
-//! Volumes whose store cannot lose anything have none of this state.
+//! A store that cannot lose anything has no losses, and nothing here ever changes.
 //!
 //! Not here: how sessions are told (`layers/losses.rs`).
 
@@ -17,15 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use undercroft_store::Store;
 
-use crate::shard::unflushed::Unflushed;
 use crate::volume::Volume;
 
-/// State of a store that can lose answered changes.
+/// What a store has lost of the changes that it had answered.
 pub(crate) struct Losses {
     store: Arc<dyn Store>,
     /// How often the store may have gone back to an older state, whether or not sessions must be
     /// told.
-    pub(crate) epoch: AtomicU64,
+    epoch: AtomicU64,
     /// Whether no request counts as done before the store has it durably, so that no loss must be
     /// told.
     pub(crate) confirms: bool,
@@ -40,19 +39,33 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Returns `None` for a store that cannot lose anything.
-    pub(crate) fn of(store: &Arc<dyn Store>, confirms: bool) -> Option<Arc<Losses>> {
-        store.losses()?;
+    /// `delays`: the volume answers writes before the store has them.
+    pub(crate) fn of(store: &Arc<dyn Store>, delays: bool) -> Arc<Losses> {
         let losses = Losses {
             store: Arc::clone(store),
             epoch: AtomicU64::new(0),
-            confirms,
+            confirms: delays && store.losses().is_some(),
             spanned: AtomicU64::new(0),
             told: AtomicU64::new(0),
             times_told: AtomicU64::new(0),
         };
         losses.told.store(losses.all(), Ordering::SeqCst);
-        Some(Arc::new(losses))
+        Arc::new(losses)
+    }
+
+    /// Whether the store can lose changes that it has answered.
+    pub(crate) fn are_possible(&self) -> bool {
+        self.store.losses().is_some()
+    }
+
+    /// How often the store may have gone back to an older state by now.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Whether a write that bypasses the dirty set must be durable when answered.
+    pub(crate) fn must_be_durable(&self, asked: bool) -> bool {
+        asked || self.confirms
     }
 
     /// Number of losses of the store so far.
@@ -75,56 +88,12 @@ impl Losses {
 }
 
 impl Volume {
-    /// Whether a write that bypasses the dirty set must be durable when answered.
-    pub(crate) fn is_durable(&self, asked: bool) -> bool {
-        asked || self.confirms()
-    }
-
-    /// See [`Losses::epoch`].
-    pub(crate) fn epoch(&self) -> u64 {
-        self.losses.as_ref().map_or(0, |losses| losses.epoch.load(Ordering::SeqCst))
-    }
-
-    /// Whether a write-out is done only when a flush has followed it.
-    pub(crate) fn confirms(&self) -> bool {
-        self.losses.as_ref().is_some_and(|losses| losses.confirms)
-    }
-
     /// The store may have lost what it had answered and not made durable. Call this without any
     /// lock, before any request reaches the store in its new state.
     pub(crate) fn lost_below(&self) {
-        if let Some(losses) = &self.losses {
-            // First, so that requests that end from now on notice the loss.
-            losses.epoch.fetch_add(1, Ordering::SeqCst);
-        }
-        for shard in 0..self.shards.len() {
-            self.lock(shard).lost_below();
-        }
+        // First, so that requests that end from now on notice the loss.
+        self.losses.epoch.fetch_add(1, Ordering::SeqCst);
+        self.shards.each().for_each(|mut shard| shard.lost_below());
         self.progress.notify_waiters();
-    }
-
-    /// For each shard, the bound below which all changes answered by the store have their numbers.
-    pub(crate) fn unflushed_so_far(&self) -> Vec<u64> {
-        let now = |index| self.lock(index).watchers.unflushed.as_ref().map_or(0, Unflushed::now);
-        if self.losses.is_none() {
-            return Vec::new();
-        }
-        (0..self.shards.len()).map(now).collect()
-    }
-
-    /// Whether the store may have changes that no flush has covered.
-    pub(crate) fn has_unflushed(&self) -> bool {
-        let has =
-            |index| self.lock(index).watchers.unflushed.as_ref().is_some_and(|u| !u.is_empty());
-        self.losses.is_some() && (0..self.shards.len()).any(has)
-    }
-
-    /// A flush has succeeded that covers all changes below `bounds`.
-    pub(crate) fn flushed_below(&self, bounds: &[u64]) {
-        for (index, &bound) in bounds.iter().enumerate() {
-            if let Some(unflushed) = &mut self.lock(index).watchers.unflushed {
-                unflushed.cover(bound);
-            }
-        }
     }
 }

@@ -20,15 +20,15 @@ pub(crate) mod recorder;
 pub(crate) mod reloader;
 pub(crate) mod requests;
 pub(crate) mod restore;
+pub(crate) mod shards;
 pub(crate) mod state;
 pub(crate) mod store_health;
 pub(crate) mod store_state;
 pub(crate) mod store_use;
 pub(crate) mod timeouts;
-pub(crate) mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Handle;
@@ -65,12 +65,13 @@ use crate::volume::flush_together::Flushes;
 use crate::volume::losses::Losses;
 use crate::volume::pace::Pace;
 use crate::volume::recorder::Recorder;
+use crate::volume::shards::Shards;
 use crate::volume::store_health::StoreHealth;
 use crate::volume::store_state::StoreRequest;
 use crate::volume::store_use::StoreUse;
 use crate::volume::timeouts::watch;
 
-pub(crate) use work::Work;
+pub(crate) use shards::Work;
 
 /// Parts of what is known of clients that are looked at with a shard's lock held.
 const FORGOTTEN_PER_LOCK: usize = 256;
@@ -91,8 +92,7 @@ pub struct Volume {
     /// Whether the store takes several writes at once.
     pub(crate) takes_many: bool,
     pub(crate) geometry: Arc<Geometry>,
-    /// Empty for a volume without a cache.
-    pub(crate) shards: Box<[Mutex<Shard>]>,
+    pub(crate) shards: Shards,
     pub(crate) runtime: Handle,
     pub(crate) latencies: Latencies,
     /// Counters of a volume without a cache.
@@ -130,8 +130,8 @@ pub struct Volume {
     pub(crate) assembling: AtomicUsize,
     /// The origin of times in microseconds.
     pub(crate) opened: Instant,
-    /// Present if the store can lose what it has answered.
-    pub(crate) losses: Option<Arc<Losses>>,
+    /// What the store lost of what it had answered.
+    pub(crate) losses: Arc<Losses>,
     /// Present if sequential streams pass the cache. Its lock is taken alone, or within a shard's.
     pub(crate) streams: Option<Mutex<Streams>>,
     /// Whether the store works.
@@ -184,7 +184,7 @@ impl Volume {
         let losses = Losses::of(&store, geometry.write_back && count > 0);
         let shards = (0..count).map(|index| {
             let mut shard = Shard::configured(&config, index, memory, &geometry, &hasher)?;
-            if losses.is_some() {
+            if losses.are_possible() {
                 shard.watchers.unflushed = Some(Unflushed::new(shard.slots.len()));
             }
             Ok::<_, VolumeError>(Mutex::new(shard))
@@ -199,12 +199,12 @@ impl Volume {
         let streams = Streams::beyond(config.stream_cutoff_bytes, config.block_bytes);
         let streams = streams.map(Mutex::new);
         let advice = VolumeAdvice::new(config.seed, is_read_only);
-        let takes_many = store.takes_many() && losses.is_none();
+        let takes_many = store.takes_many() && !losses.are_possible();
         let late_requests = Arc::<LateRequests>::default();
         let store_health =
             StoreHealth::new(&config, Arc::clone(&store), Arc::clone(&late_requests));
         let volume = Arc::new(Self {
-            shards: shards.collect::<Result<_, _>>()?,
+            shards: Shards::new(shards.collect::<Result<_, _>>()?, Arc::clone(&geometry)),
             in_force: RwLock::new(Arc::new(config.clone())),
             changing: tokio::sync::Mutex::default(),
             share_blocks: AtomicU32::new(config.cache_blocks),
@@ -242,7 +242,7 @@ impl Volume {
             pending: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         });
-        if volume.losses.is_some() {
+        if volume.losses.are_possible() {
             let this = Arc::downgrade(&volume);
             let lost = move || {
                 if let Some(volume) = this.upgrade() {
@@ -322,15 +322,14 @@ impl Volume {
 
     /// The policy that decides now in each shard, if the volume's policy chooses among several.
     pub fn leaders(&self) -> Vec<&'static str> {
-        (0..self.shards.len()).filter_map(|shard| self.lock(shard).cache.leader()).collect()
+        self.shards.each().filter_map(|shard| shard.cache.leader()).collect()
     }
 
     /// The counters so far.
     pub fn stats(&self) -> Stats {
         let share_blocks = self.share_blocks().into();
         let mut stats = Stats { share_blocks, ..Stats::default() };
-        for shard in 0..self.shards.len() {
-            let shard = self.lock(shard);
+        for shard in self.shards.each() {
             stats.add(shard.cache.counts(), &shard.counters);
             stats.resident += u64::from(shard.cache.len());
             stats.capacity_blocks += u64::from(shard.cache.capacity());
@@ -368,8 +367,7 @@ impl Volume {
         if let Some(recorder) = &self.recorder {
             [stats.recorded, stats.unrecorded] = recorder.counts();
         }
-        let told = self.losses.as_ref().map(|losses| losses.times_told.load(Ordering::Relaxed));
-        stats.flush_failures += told.unwrap_or(0);
+        stats.flush_failures += self.losses.times_told.load(Ordering::Relaxed);
         stats
     }
 
@@ -469,11 +467,7 @@ impl Volume {
     /// # Errors
     /// The invariant that does not hold.
     pub fn validate(&self) -> Result<(), String> {
-        (0..self.shards.len()).try_for_each(|shard| self.lock(shard).validate())
-    }
-
-    pub(crate) fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[shard])
+        self.shards.each().try_for_each(|shard| shard.validate())
     }
 
     /// Waits until `holds` is true; it is checked whenever a request ends.
@@ -511,7 +505,7 @@ impl Volume {
     /// example after reconnecting to another server. Until blocks are fetched or written again,
     /// data that clients hand over are refused.
     pub fn forget_digests(&self) {
-        (0..self.shards.len()).for_each(|shard| self.lock(shard).tell(&Event::ContentsUnknown));
+        self.shards.tell(&Event::ContentsUnknown);
     }
 
     /// The counters that this cache reports to a server below.
@@ -542,7 +536,7 @@ async fn forget(volume: Weak<Volume>, gone: u64) {
             return;
         }
         let to = from + FORGOTTEN_PER_LOCK;
-        let all = volume.lock(index).forget_clients(gone, from..to);
+        let all = volume.shards.lock(index).forget_clients(gone, from..to);
         (index, from) = if to < all { (index, to) } else { (index + 1, 0) };
         drop(volume);
         tokio::task::yield_now().await;

@@ -35,9 +35,7 @@ impl Volume {
         // Held throughout, so that two ranges have the same order in every shard.
         let mut last = self.range_order.lock().unwrap_or_else(PoisonError::into_inner);
         *last += 1;
-        for shard in 0..self.shards.len() {
-            self.lock(shard).add_range(*last, &blocks);
-        }
+        self.shards.each().for_each(|mut shard| shard.add_range(*last, &blocks));
         RangeOp { number: *last, blocks, kind, durable }
     }
 
@@ -77,11 +75,11 @@ impl Volume {
         self.until(|| {
             let mut shards = waits_for.iter_mut().enumerate();
             shards.all(|(shard, waits_for)| {
-                self.lock(shard).range_is_ready(range.number, &range.blocks, waits_for)
+                self.shards.lock(shard).range_is_ready(range.number, &range.blocks, waits_for)
             })
         })
         .await;
-        let begun = self.losses.as_ref().map_or(0, |losses| losses.now());
+        let begun = self.losses.now();
         let result = self.do_range(&range).await;
         if result.is_ok() {
             then();
@@ -97,22 +95,21 @@ impl Volume {
             Ok(()) => (|_| true, content),
             Err(_) => (is_clean, absent),
         };
-        let losses = self.losses.as_ref().filter(|losses| !losses.confirms);
-        if let (true, Some(losses)) = (result.is_ok(), losses) {
-            losses.note_change(begun);
+        if result.is_ok() && !self.losses.confirms {
+            self.losses.note_change(begun);
         }
         // After a loss only the store knows the content.
-        let is_lost = || losses.is_some_and(|losses| losses.now() != begun);
+        let is_lost = || !self.losses.confirms && self.losses.now() != begun;
         for index in 0..self.shards.len() {
             // A loss from now on finds the range.
             let (blocks, is_durable) = (&range.blocks, result.is_ok() && range.durable);
-            self.lock(index).tell(&Event::RangeEnds { blocks, shard: index, is_durable });
+            self.shards.lock(index).tell(&Event::RangeEnds { blocks, shard: index, is_durable });
             // Operations parked behind the range stay parked meanwhile.
             let stays = range.kind == RangeKind::Drop && result.is_err();
             let mut next = (!stays).then_some(0);
             while let Some(from) = next {
                 next = {
-                    let mut shard = self.lock(index);
+                    let mut shard = self.shards.lock(index);
                     let new = if is_lost() { absent } else { new };
                     shard.refill_some(&range.blocks, from, is_meant, new)
                 };
@@ -135,7 +132,7 @@ impl Volume {
         let offset = self.geometry.start(*range.blocks.start());
         let end = self.geometry.start(range.blocks.end() + 1).min(self.geometry.size());
         let (store, length, durable) =
-            (Arc::clone(&self.store), end - offset, self.is_durable(range.durable));
+            (Arc::clone(&self.store), end - offset, self.losses.must_be_durable(range.durable));
         match range.kind {
             RangeKind::Zero(how) => {
                 let zero = async move { store.zero(offset, length, how, durable).await };
@@ -146,15 +143,11 @@ impl Volume {
                 self.store_health.ask(StoreRequest::Trim, trim).await
             }
             RangeKind::Forget => self.write_dirty_of(&range.blocks).await,
-            RangeKind::Drop => match self.has_dirty_within(&range.blocks) {
+            RangeKind::Drop => match self.shards.has_dirty_within(&range.blocks) {
                 true => Err(Failed::new(Failure::Io, DIRTY)),
                 false => Ok(()),
             },
         }
-    }
-
-    fn has_dirty_within(&self, blocks: &RangeInclusive<u64>) -> bool {
-        (0..self.shards.len()).any(|shard| !self.lock(shard).dirty_within(blocks).is_empty())
     }
 
     /// Drops everything that is cached, since the store was changed from outside: what is read from
@@ -165,8 +158,7 @@ impl Volume {
     /// There are dirty blocks, which are newer than the store. Nothing is dropped then.
     pub async fn drop_cached(self: &Arc<Self>) -> Result<u64, String> {
         let stats = self.stats();
-        let Some(last) = self.geometry.size().div_ceil(self.geometry.block_bytes()).checked_sub(1)
-        else {
+        let Some(last) = self.geometry.block_count().checked_sub(1) else {
             return Ok(0);
         };
         if stats.dirty > 0 {
@@ -179,9 +171,10 @@ impl Volume {
     /// Writes the dirty blocks of a range. No other operation can touch them meanwhile.
     async fn write_dirty_of(&self, blocks: &RangeInclusive<u64>) -> Result<(), Failed> {
         for shard in 0..self.shards.len() {
-            let dirty = self.lock(shard).dirty_within(blocks);
+            let dirty = self.shards.lock(shard).dirty_within(blocks);
             for (offset, data) in dirty {
-                let (store, durable) = (Arc::clone(&self.store), self.is_durable(false));
+                let (store, durable) =
+                    (Arc::clone(&self.store), self.losses.must_be_durable(false));
                 let write = async move { store.write(offset, vec![data], durable).await };
                 self.store_health.ask(StoreRequest::Write, write).await?;
             }

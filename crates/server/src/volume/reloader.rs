@@ -54,7 +54,7 @@ impl Volume {
             return None;
         }
         (0..self.shards.len()).find_map(|shard| {
-            let (block, memory) = self.lock(shard).begin_reload()?;
+            let (block, memory) = self.shards.lock(shard).begin_reload()?;
             Some(Reload { shard, block, memory })
         })
     }
@@ -63,7 +63,7 @@ impl Volume {
     fn note_store_use(&self) {
         let Some(store_use) = self.store_use.get() else { return };
         let share = store_use.end_period();
-        (0..self.shards.len()).for_each(|shard| self.lock(shard).cache.set_store_busy(share));
+        self.shards.each().for_each(|mut shard| shard.cache.set_store_busy(share));
     }
 
     /// Reads a block back. The shard is told of the end in any case.

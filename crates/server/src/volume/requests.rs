@@ -220,12 +220,12 @@ impl Work<'_> {
             Command::Flush => {
                 // The bounds of all shards are taken now; no lock may be held meanwhile.
                 self.release();
-                let bounds = volume.changes_so_far();
+                let bounds = volume.shards.changes_so_far();
                 let done = Arc::clone(volume).flush(bounds.clone());
                 let done = async { done.await.map(|()| Answer::Done) };
                 let volume = Arc::clone(volume);
                 volume.runtime.clone().spawn(async move {
-                    let left = || volume.untried_below(&bounds);
+                    let left = || volume.shards.untried_below(&bounds);
                     let (bytes, over) = ((0, None), RequestContext::complete);
                     volume.answer_unless_stalled(asked, bytes, done, left, over).await;
                 });

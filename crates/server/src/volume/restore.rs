@@ -64,8 +64,8 @@ impl Volume {
     pub fn content(&self) -> Result<SavedContent, StateError> {
         // Saves a copy: serialising millions of blocks takes seconds, and a locked shard serves no
         // requests.
-        let save = |shard| {
-            let mut copy = self.lock(shard).cache.cache().clone();
+        let save = |index| {
+            let mut copy = self.shards.lock(index).cache.cache().clone();
             copy.save().map_err(|refused| StateError::Unsaved(refused.to_string()))
         };
         let shards = (0..self.shards.len()).map(save).collect::<Result<_, _>>();
@@ -113,15 +113,15 @@ impl Volume {
         }
         let caches: Vec<_> = (0..).zip(&saved.shards).map(|(i, s)| self.cache_of(i, s)).collect();
         let caches: Vec<_> = caches.into_iter().collect::<Result<_, _>>()?;
-        if !(0..ours).all(|shard| self.lock(shard).is_untouched()) {
+        if !self.shards.each().all(|shard| shard.is_untouched()) {
             return Err("the volume is in use already".into());
         }
         let mut blocks = Vec::new();
-        for (shard, cache) in caches.into_iter().enumerate() {
+        for (mut shard, cache) in self.shards.each().zip(caches) {
             cache.known().for_each(|block| _ = self.geometry.first_touch(block));
             let residents = cache.residents().into_iter().rev().map(|(block, _)| block);
             blocks.extend(residents.enumerate());
-            self.lock(shard).take_on(cache);
+            shard.take_on(cache);
         }
         blocks.sort_by_key(|&(rank, _)| rank);
         Ok(blocks.into_iter().map(|(_, block)| block).collect())
@@ -129,11 +129,11 @@ impl Volume {
 
     /// The cache of a shard, without blocks behind the end of a volume that has shrunk.
     fn cache_of(&self, index: usize, saved: &[u8]) -> Result<HashedCache, String> {
-        let capacity = self.lock(index).cache.capacity();
+        let capacity = self.shards.lock(index).cache.capacity();
         let policy = self.now().policy.build(&Context::new(capacity)).map_err(|e| e.to_string())?;
         let seed = self.config.seed.wrapping_add(index as u64);
         let mut cache = HashedCache::load(policy, seed, saved).map_err(|e| e.to_string())?;
-        let end = self.geometry.size().div_ceil(self.geometry.block_bytes());
+        let end = self.geometry.block_count();
         let gone: Vec<_> = cache.known().filter(|&block| block >= end).collect();
         gone.into_iter().for_each(|block| _ = cache.discard(block));
         if cache.known().any(|block| self.geometry.shard_of(block) != index) {
@@ -145,7 +145,7 @@ impl Volume {
     /// The list of the blocks, in the order in which they must be placed. If they are too many,
     /// those that would have been evicted first are left out.
     fn listed(&self, saved: &SavedContent) -> Result<Vec<u64>, StateError> {
-        let end = self.geometry.size().div_ceil(self.geometry.block_bytes());
+        let end = self.geometry.block_count();
         let mut blocks = Vec::new();
         for shard in &saved.shards {
             let residents = HashedCache::residents_of(shard);

@@ -145,14 +145,15 @@ impl Window {
                 Hint::Digest { .. } | Hint::Changes { .. } if self.granted.digest => {
                     let digest = self.assemble(hint, &mut ignored);
                     if let (Some(digest), Some(member)) = (digest, &self.member) {
-                        let cost = self.volume.cost_of_digest(&digest);
+                        let blocks = self.volume.now().cache_blocks;
+                        let cost = self.volume.shards.cost_of_digest(&digest, blocks);
                         if published > 0 && published + cost > BLOCKS_MAX {
                             ignored += 1;
                             continue;
                         }
                         published += cost;
-                        self.volume
-                            .receive_digest(&Digest { from: member.caller().client, ..digest });
+                        let from = member.caller().client;
+                        self.volume.shards.receive_digest(&Digest { from, ..digest });
                     }
                 }
                 _ => {}

@@ -83,8 +83,7 @@ impl Feed {
 
     /// From now on the shards note which blocks are in the summary: none yet.
     fn begin_to_list(&mut self, volume: &Volume, summary: &mut Summary) {
-        for index in 0..volume.shards.len() {
-            let mut shard = volume.lock(index);
+        for mut shard in volume.shards.each() {
             let Some(changes) = &mut shard.watchers.content_log else { continue };
             let log = std::mem::take(&mut changes.log);
             changes.summarized = Some(Vec::new());
@@ -98,13 +97,9 @@ impl Feed {
     /// Nobody wants a summary any more.
     pub(super) fn end_summary(&mut self, volume: &Volume) {
         self.summary = None;
-        for index in 0..volume.shards.len() {
-            volume
-                .lock(index)
-                .watchers
-                .content_log
-                .iter_mut()
-                .for_each(|changes| changes.summarized = None);
+        for mut shard in volume.shards.each() {
+            let log = &mut shard.watchers.content_log;
+            log.iter_mut().for_each(|changes| changes.summarized = None);
         }
     }
 
@@ -121,7 +116,7 @@ impl Feed {
                 return;
             }
             let to = from + HANDLES_PER_LOCK;
-            let mut shard = volume.lock(index);
+            let mut shard = volume.shards.lock(index);
             let (mut blocks, end) = shard.cache.residents_within(from..to);
             if let Some(changes) = &mut shard.watchers.content_log {
                 blocks.retain(|&(_, slot)| !changes.set_summarized(slot, true));

@@ -83,8 +83,8 @@ impl Told {
 /// The filter of what the volume holds.
 fn held(volume: &Arc<Volume>, like: &Filter) -> Filter {
     let mut all = CountingFilter::new(like.shape());
-    for index in 0..volume.shards.len() {
-        let residents = volume.lock(index).cache.residents();
+    for shard in volume.shards.each() {
+        let residents = shard.cache.residents();
         residents.into_iter().for_each(|(block, _)| all.insert(block, |_| ()));
     }
     all.bits()

@@ -1,11 +1,121 @@
-//! The end of store requests in a shard: which operations it completes, and what is then known
-//! about the block's content.
+//! The store requests of a shard: what it asks for, and what their ends do to the operations and to
+//! what is known of the blocks.
+//!
+//! Not here: how the store is asked (`volume/launch.rs`), and when dirty blocks are written out
+//! (`write_outs.rs`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
 
 use crate::answer::Failed;
-use crate::job::{BlockOp, JobKind};
-use crate::shard::content::{Content, Running};
+use crate::geometry::Geometry;
+use crate::job::{BlockOp, Job, JobKind};
+use crate::shard::below::Piggybacked;
+use crate::shard::content::{Content, Memory, Running};
 use crate::shard::event::Event;
 use crate::shard::{Effects, Shard};
+
+/// Most bytes of dirty blocks in one store request.
+pub(crate) const WRITE_OUT_BYTES_MAX: u64 = 1 << 20;
+
+/// A store request for a run of neighbouring blocks.
+pub(crate) struct Run {
+    pub(crate) first: u64,
+    /// Number of blocks.
+    pub(crate) count: u64,
+    /// First byte of the volume.
+    pub(crate) offset: u64,
+    end: u64,
+    pub(crate) action: Action,
+    /// The blocks that the underlying requests evicted.
+    pub(crate) piggybacked: Piggybacked,
+}
+
+/// What the store does for a run.
+pub(crate) enum Action {
+    /// It reads the blocks for the job into this memory, a piece for each ([`Shard::assign`]).
+    Fetch(Arc<Job>, Vec<Memory>),
+    /// It writes for the job: the job's own data, or these bytes.
+    Write(Arc<Job>, Option<Bytes>),
+    /// It writes dirty blocks; `joins`: in one request with their neighbours.
+    WriteOut { data: Vec<Bytes>, joins: bool },
+}
+
+impl Run {
+    /// A request for one block: for all of it, or for the bytes of the volume from `part` on that a
+    /// write concerns.
+    pub(crate) fn of(
+        block: u64,
+        action: Action,
+        part: Option<u64>,
+        geometry: &Geometry,
+        piggybacked: Piggybacked,
+    ) -> Self {
+        let start = geometry.start(block);
+        let end = match (&action, part) {
+            (Action::Write(job, None), _) => start + job.span(block, geometry).1 as u64,
+            (Action::Write(_, Some(bytes)), Some(at)) => at + bytes.len() as u64,
+            _ => start + geometry.len(block) as u64,
+        };
+        Self { first: block, count: 1, offset: part.unwrap_or(start), end, action, piggybacked }
+    }
+
+    /// The data of a write.
+    pub(crate) fn into_data(self) -> Vec<Bytes> {
+        match self.action {
+            Action::Write(job, None) => job.data(self.offset, self.end),
+            Action::Write(_, Some(bytes)) => vec![bytes],
+            Action::WriteOut { data, .. } => data,
+            Action::Fetch(..) => Vec::new(),
+        }
+    }
+
+    /// Joins the next run if it follows without a gap and is of the same kind; otherwise returns
+    /// it.
+    fn join(&mut self, next: Self) -> Option<Self> {
+        if self.first + self.count != next.first || self.end != next.offset {
+            return Some(next);
+        }
+        let bounded = next.end - self.offset <= WRITE_OUT_BYTES_MAX;
+        match (&mut self.action, next.action) {
+            (Action::Fetch(job, memory), Action::Fetch(other, more))
+                if Arc::ptr_eq(job, &other) =>
+            {
+                memory.extend(more);
+            }
+            (Action::Write(job, None), Action::Write(other, None)) if Arc::ptr_eq(job, &other) => {}
+            (
+                Action::WriteOut { data, joins: true },
+                Action::WriteOut { data: more, joins: true },
+            ) if bounded => data.extend(more),
+            (_, action) => return Some(Self { action, ..next }),
+        }
+        self.count += next.count;
+        self.end = next.end;
+        self.piggybacked.extend(next.piggybacked);
+        None
+    }
+
+    /// Orders store requests by kind and place, and joins neighbours.
+    pub(crate) fn joined(mut runs: Vec<Self>) -> Vec<Self> {
+        // Demand first. The sort is stable, so a request's blocks stay in order.
+        runs.sort_by_key(|run| match run.action {
+            Action::Fetch(..) => (0, 0),
+            Action::Write(..) => (1, 0),
+            Action::WriteOut { .. } => (2, run.first),
+        });
+        let mut joined: Vec<Self> = Vec::new();
+        for run in runs {
+            let left = match joined.last_mut() {
+                Some(last) => last.join(run),
+                None => Some(run),
+            };
+            joined.extend(left);
+        }
+        joined
+    }
+}
 
 impl Shard {
     /// A fetch ended.
