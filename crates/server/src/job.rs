@@ -1,14 +1,17 @@
-//! A request in progress: what remains of it, and its parts, one per block.
+//! A request in progress: what remains of it, and its parts, one per block; and requests that are
+//! done, which are answered and counted together when no lock is held.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use undercroft_nbd::{CommandKind, Piece, Pieces, Reply};
+use smallvec::SmallVec;
+use undercroft_nbd::{CommandKind, Piece, Pieces, Replies, Reply};
 
-use crate::answer::{Answer, Failed, Outcome};
-use crate::counters::Source;
+use crate::answer::{Answer, Failed, Outcome, told};
+use crate::clock;
+use crate::counters::{Latencies, Source};
 use crate::geometry::Geometry;
 use crate::geometry::zeroes;
 use crate::late_requests::Late;
@@ -82,6 +85,21 @@ pub(crate) struct BlockOp {
     pub(crate) block: u64,
 }
 
+/// What an answer needs to know about its request.
+pub(crate) struct RequestContext {
+    pub(crate) reply: Reply,
+    pub(crate) operation: CommandKind,
+    pub(crate) started: Instant,
+}
+
+impl RequestContext {
+    /// Ends the request.
+    pub(crate) fn complete(self, outcome: Outcome) -> Completion {
+        let Self { reply, operation, started } = self;
+        Completion { reply, outcome, operation, source: Source::Hit, started }
+    }
+}
+
 /// A request that is done; it is answered when no lock is held.
 pub(crate) struct Completion {
     pub(crate) reply: Reply,
@@ -113,7 +131,7 @@ impl Job {
 
     /// A prefetch within this room.
     pub(crate) fn ahead(offset: u64, length: u64, room: Room) -> Self {
-        let job = Self::new(JobKind::Prefetch, offset, length, false, crate::clock::now());
+        let job = Self::new(JobKind::Prefetch, offset, length, false, clock::now());
         Self { _room: Some(room), ..job }
     }
 
@@ -251,6 +269,58 @@ impl Job {
             JobKind::Write(payload) => payload.slices(from - self.offset, to - self.offset),
             _ => vec![zeroes((to - from) as usize)],
         }
+    }
+}
+
+/// What a request is counted by.
+type Counted = (CommandKind, Source, Instant);
+
+/// Requests that have ended since the last answers were sent.
+#[derive(Default)]
+pub(crate) struct Completions {
+    replies: Replies,
+    /// Number of requests for each kind; requests of one kind that end together share an entry.
+    runs: SmallVec<[(Counted, u64); 2]>,
+}
+
+impl Completions {
+    /// With room for `requests` requests.
+    pub(crate) fn with_capacity(requests: usize) -> Self {
+        Self { replies: Replies::with_capacity(requests), ..Self::default() }
+    }
+
+    /// Adds a request.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, finished: Completion) {
+        let Completion { reply, outcome, operation, source, started } = finished;
+        let kind = (operation, source, started);
+        match self.runs.last_mut() {
+            Some((last, count)) if *last == kind => *count += 1,
+            _ => self.runs.push((kind, 1)),
+        }
+        self.replies.add(reply, told(outcome));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Records their latencies and sends all answers; returns their number.
+    pub(crate) fn answer(self, latencies: &Latencies) -> u64 {
+        let (now, mut all) = (clock::now(), 0);
+        for ((operation, source, started), count) in self.runs {
+            let time = now.saturating_duration_since(started);
+            latencies.of(operation, source).record(time, count);
+            all += count;
+        }
+        self.replies.send();
+        all
+    }
+}
+
+impl Extend<Completion> for Completions {
+    fn extend<I: IntoIterator<Item = Completion>>(&mut self, all: I) {
+        all.into_iter().for_each(|finished| self.push(finished));
     }
 }
 

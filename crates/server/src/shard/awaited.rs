@@ -20,16 +20,9 @@
 use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
 
-use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use undercroft_cache::{Asker, ClientEviction, Sender, WriteMode};
-
-use crate::job::Job;
-use crate::shard::content::Running;
-use crate::shard::digests::Refusal;
-use crate::shard::event::Event;
-use crate::shard::{Effects, Shard};
+use undercroft_cache::{Asker, Sender};
 
 /// The shard's blocks divided by this is how many blocks are remembered, but at least
 /// [`REMEMBERED_MIN`]. A small cache needs more than its share, because the number depends on how
@@ -159,94 +152,6 @@ impl Expected {
     /// Whether it was handed over too long before `now_us`.
     fn is_late(&self, now_us: u64) -> bool {
         now_us.saturating_sub(self.sender.arrived_us) > LONGEST_US
-    }
-}
-
-impl Shard {
-    /// Whether refused contents of a block may be those of a WRITE that has not ended yet, and the
-    /// block should be placed with it. A resident block needs no placing, unless the WRITE removes
-    /// it.
-    pub(crate) fn may_await(&self, block: u64, refusal: Refusal) -> bool {
-        let stays = self.geometry.mode != WriteMode::Invalidate;
-        if self.watchers.digests.is_none() || stays && self.cache.frame(block).is_some() {
-            return false;
-        }
-        match refusal {
-            Refusal::Unknown | Refusal::Changed => true,
-            Refusal::Busy => self.is_being_written(block),
-            Refusal::Malformed => false,
-        }
-    }
-
-    /// Whether a client's WRITE of the block is in progress that leaves no data here. Dirty data
-    /// are here, and an eviction places them without a read from the store.
-    fn is_being_written(&self, block: u64) -> bool {
-        let Some(record) = self.active.get(&block).filter(|_| !self.ranges.cover(block)) else {
-            return false;
-        };
-        let is_dirty =
-            record.state.dirty.is_some() || matches!(record.running, Running::WriteOut(_));
-        !is_dirty && record.queue.iter().any(|op| op.job.is_change())
-    }
-
-    /// A client evicted a block and handed over contents that the volume does not hold yet.
-    pub(crate) fn await_write(&mut self, gone: ClientEviction, data: &Bytes, sender: Sender) {
-        let (Some(digest), true) = (self.digest_of(data), self.cache.is_last_copy(gone, sender))
-        else {
-            return;
-        };
-        let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
-        placement.counters.demotions_awaited += 1;
-        for old in placement.awaited.remember(gone.block, digest, sender) {
-            if self.cache.frame(old).is_none() && !self.active.contains_key(&old) {
-                self.tell(&Event::Gone { block: old });
-            }
-        }
-    }
-
-    /// A WRITE of a block succeeded. Places the block if the WRITE was the last operation on it and
-    /// brought what a client had handed over before.
-    pub(crate) fn end_awaited(&mut self, block: u64, job: &Job, fx: &mut Effects) {
-        // A later operation may be another WRITE: that one decides.
-        if self.watchers.placement.is_none() || !self.is_quiet(block) {
-            return;
-        }
-        let Some((digest, sender, data)) = self.expected(block, job) else { return };
-        if self.proven(block, &data) == Ok(digest) {
-            // Nobody has read the block since it was handed over.
-            let gone = ClientEviction { block, evicted_us: u64::MAX };
-            self.take_in(gone, &data, digest, sender, fx);
-            self.count_written(block);
-        }
-    }
-
-    /// A WRITE of a block that is not resident took effect in memory and is written out now. Places
-    /// the block if the WRITE brought what a client had handed over before.
-    pub(crate) fn end_absorbed(&mut self, block: u64, job: &Job, fx: &mut Effects) {
-        let Some((digest, sender, data)) = self.expected(block, job) else { return };
-        if self.digest_of(&data) == Some(digest) {
-            let gone = ClientEviction { block, evicted_us: u64::MAX };
-            self.take_in_from_memory(gone, sender, fx);
-            self.count_written(block);
-        }
-    }
-
-    /// The digest that is expected of a block, who handed it over, and the data of a WRITE of the
-    /// whole block, which decide: nothing is expected any more.
-    fn expected(&mut self, block: u64, job: &Job) -> Option<(u64, Sender, Bytes)> {
-        let awaited = &mut self.watchers.placement.as_mut()?.awaited;
-        let Expected { digest, sender, .. } = awaited.get(block)?;
-        let data = job.whole_block(block, &self.geometry)?;
-        awaited.forget(block);
-        Some((digest, sender, data))
-    }
-
-    /// Counts a block that was placed with the data of its WRITE, if it was.
-    fn count_written(&mut self, block: u64) {
-        if let (Some(_), Some(placement)) = (self.cache.frame(block), &mut self.watchers.placement)
-        {
-            placement.counters.demotions_written += 1;
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::geometry::Geometry;
 use crate::shard::Shard;
 use crate::shard::below::Below;
 use crate::shard::digests::{Digests, Hasher};
-use crate::shard::dirty_bounds::DirtyBounds;
+use crate::shard::dirty::DirtyBounds;
 use crate::shard::eviction_placement::EvictionPlacement;
 
 impl VolumeConfig {

@@ -25,12 +25,11 @@
 //! So a known digest is that of the content that a read would return. Volumes that accept no data
 //! from clients keep no digests.
 //!
-//! Not here: what happens to accepted data (`place_evicted.rs`).
+//! Not here: the check of data, and what happens to them (`handed_over.rs`).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use bytes::Bytes;
 use hashbrown::HashMap;
 use undercroft_cache::Level;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
@@ -38,8 +37,7 @@ use xxhash_rust::xxh3::xxh3_64_with_secret;
 use crate::geometry::Geometry;
 use crate::geometry::zeroes;
 use crate::job::Job;
-use crate::shard::Shard;
-use crate::shard::content::{Content, Running};
+use crate::shard::content::{Active, Content};
 use crate::shard::event::{Event, Goes, Leaving};
 
 /// Bytes of XXH3's secret.
@@ -108,6 +106,45 @@ impl Digests {
     pub(crate) fn warm(&self, slots: &[u32]) {
         let sum = slots.iter().fold(0, |sum, &slot| sum ^ self.of_slots[slot as usize]);
         std::hint::black_box(sum);
+    }
+
+    /// The digest of a slot; 0 if it is not known.
+    pub(super) fn of_slot(&self, slot: u32) -> u64 {
+        self.of_slots[slot as usize]
+    }
+
+    /// The digest of any data.
+    pub(super) fn of_data(&self, data: &[u8]) -> u64 {
+        self.hasher.of(data)
+    }
+
+    /// Checks that each known digest is that of the block's content.
+    pub(super) fn validate<'a>(
+        &self,
+        residents: impl Iterator<Item = (u64, u32, &'a Content)>,
+        active: &HashMap<u64, Active, foldhash::fast::RandomState>,
+        geometry: &Geometry,
+    ) -> Result<(), String> {
+        let is_right = |block, content: &Content, digest| {
+            let own = self.hasher.of_content(content, geometry.len(block));
+            digest == 0 || own.is_none_or(|own| own == digest)
+        };
+        for (block, slot, content) in residents {
+            let digest = self.of_slot(slot);
+            if digest != 0 && content.is_absent() || !is_right(block, content, digest) {
+                return Err(format!("block {block}: its digest is not that of its content"));
+            }
+        }
+        for (&block, digest) in &self.of_active {
+            let Some(record) = active.get(&block) else {
+                return Err(format!("block {block}: a digest of operations that are over"));
+            };
+            let is_wrong = |digest| !is_right(block, &record.state.content, digest);
+            if matches!(digest, Digest::Known(digest) if is_wrong(*digest)) {
+                return Err(format!("block {block}: its record's digest is of something else"));
+            }
+        }
+        Ok(())
     }
 
     /// Follows the rules above.
@@ -226,95 +263,6 @@ pub(crate) enum Refusal {
     Unknown,
     /// The block has other content.
     Changed,
-}
-
-impl Shard {
-    /// The digest of a slot; 0 if it is not known.
-    fn digest_of_slot(&self, slot: u32) -> u64 {
-        self.watchers.digests.as_ref().map_or(0, |digests| digests.of_slots[slot as usize])
-    }
-
-    /// The digest of a block without active record; 0 if it is not known.
-    fn known_digest(&self, block: u64) -> u64 {
-        match self.cache.frame(block) {
-            Some(slot) => self.digest_of_slot(slot),
-            None => self.cache.digest(block),
-        }
-    }
-
-    /// The digest of data that a client hands over.
-    ///
-    /// # Errors
-    /// Says why the data are not known to equal the volume's content.
-    pub(crate) fn proven(&self, block: u64, data: &Bytes) -> Result<u64, Refusal> {
-        if data.len() != self.geometry.len(block) {
-            return Err(Refusal::Malformed);
-        }
-        let digests = self.watchers.digests.as_ref().ok_or(Refusal::Unknown)?;
-        if let Some(content) = self.dirty_content(block) {
-            let is_equal = content.piece(0, data.len()).is_some_and(|own| own == data);
-            return if is_equal { Ok(digests.hasher.of(data)) } else { Err(Refusal::Changed) };
-        }
-        if !self.is_quiet(block) || self.is_reloading(block) {
-            return Err(Refusal::Busy);
-        }
-        match self.known_digest(block) {
-            0 => Err(Refusal::Unknown),
-            known if digests.hasher.of(data) == known => Ok(known),
-            _ => Err(Refusal::Changed),
-        }
-    }
-
-    /// The content of a block without a slot that is dirty or being written out, and has no other
-    /// operation: what a read would return, whether the store takes it or not.
-    fn dirty_content(&self, block: u64) -> Option<&Content> {
-        let record = self.active.get(&block)?;
-        let is_dirty = match record.running {
-            Running::WriteOut(_) => true,
-            Running::Nothing => record.state.dirty.is_some(),
-            Running::Fetch | Running::Write | Running::Starved => false,
-        };
-        let is_alone = is_dirty && record.queue.is_empty() && !self.ranges.cover(block);
-        (is_alone && !record.state.content.is_absent()).then_some(&record.state.content)
-    }
-
-    /// The digest of any data; `None` if the volume keeps no digests.
-    pub(crate) fn digest_of(&self, data: &Bytes) -> Option<u64> {
-        self.watchers.digests.as_ref().map(|digests| digests.hasher.of(data))
-    }
-
-    fn is_reloading(&self, block: u64) -> bool {
-        let reloading =
-            self.watchers.placement.as_deref().and_then(|placement| placement.reloading.as_ref());
-        reloading.is_some_and(|reloading| reloading.block == block)
-    }
-
-    /// Checks that each known digest is that of the block's content.
-    pub(crate) fn validate_digests(&self) -> Result<(), String> {
-        let Some(digests) = &self.watchers.digests else { return Ok(()) };
-        let is_right = |block, content: &Content, digest| {
-            let own = digests.hasher.of_content(content, self.geometry.len(block));
-            digest == 0 || own.is_none_or(|own| own == digest)
-        };
-        for (block, slot) in self.cache.residents() {
-            let (at, digest) = (&self.slots[slot as usize], self.digest_of_slot(slot));
-            if digest != 0 && at.state.content.is_absent()
-                || !is_right(block, &at.state.content, digest)
-            {
-                return Err(format!("block {block}: its digest is not that of its content"));
-            }
-        }
-        for (&block, digest) in &digests.of_active {
-            let Some(record) = self.active.get(&block) else {
-                return Err(format!("block {block}: a digest of operations that are over"));
-            };
-            let is_wrong = |digest| !is_right(block, &record.state.content, digest);
-            if matches!(digest, Digest::Known(digest) if is_wrong(*digest)) {
-                return Err(format!("block {block}: its record's digest is of something else"));
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

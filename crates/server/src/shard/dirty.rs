@@ -1,5 +1,5 @@
-//! The dirty blocks: which blocks have changes that the store does not have yet, since when, and
-//! which of them the store refused.
+//! The dirty blocks: which blocks have changes that the store does not have yet, since when, which
+//! of them the store refused, and how many there may be.
 //!
 //! Each change that makes a clean block dirty gets the next number. A block that is changed again
 //! keeps its number. A flush waits for all numbers up to that of its arrival, and so for the oldest
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::answer::Failed;
 use crate::clock;
+use crate::config::VolumeConfig;
 use crate::shard::content::State;
 
 /// Pause before a refused block is tried again; it doubles with each refusal.
@@ -74,6 +75,55 @@ struct Refusal {
     why: Failed,
 }
 
+/// How much of a shard may be dirty, and for how long. They may change while the volume is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirtyBounds {
+    /// Changes older than this are written out.
+    pub(crate) age: Duration,
+    /// Waiting blocks in excess of this number are written out.
+    pub(crate) high: usize,
+    /// From this number of dirty blocks on, a write is answered when the store has it.
+    max: usize,
+    /// While a change that the store has not refused is older than this, a write is answered when
+    /// the store has it.
+    max_age: Option<Duration>,
+}
+
+impl DirtyBounds {
+    /// The bounds that a volume's options give a shard of `capacity` blocks.
+    pub(crate) fn new(config: &VolumeConfig, capacity: usize) -> Self {
+        let part = |share: f64| (share.clamp(0.0, 1.0) * capacity as f64) as usize;
+        // All of the cache bounds nothing: blocks that lost their slots may be dirty, too.
+        let max = if config.dirty_max_share < 1.0 {
+            part(config.dirty_max_share).max(1)
+        } else {
+            usize::MAX
+        };
+        let (age, high) = (config.dirty_age, part(config.dirty_share));
+        Self { age, high, max, max_age: config.dirty_max_age }
+    }
+
+    /// Whether one more change may wait to be written out.
+    pub(super) fn hold(&self, dirty: &DirtySet) -> bool {
+        if dirty.count() + dirty.writing_count() >= self.max {
+            return false;
+        }
+        let Some(max_age) = self.max_age else { return true };
+        let is_old = |since: Instant| clock::now().saturating_duration_since(since) >= max_age;
+        !dirty.oldest_on_its_way().is_some_and(is_old)
+    }
+
+    /// Whether writes must soon wait for the store, or old changes wait for it much longer than
+    /// the operator wants.
+    pub(super) fn are_near(&self, dirty: &DirtySet, now: Instant) -> bool {
+        let Self { age, max, max_age, .. } = *self;
+        let late = max_age.map_or(2 * age, |max| max / 2);
+        let is_late = |since: Instant| now.saturating_duration_since(since) >= late;
+        dirty.count() + dirty.writing_count() > max / 2
+            || dirty.oldest_on_its_way().is_some_and(is_late)
+    }
+}
+
 impl DirtySet {
     /// Number of blocks that are dirty and not being written out.
     pub(crate) fn count(&self) -> usize {
@@ -83,6 +133,11 @@ impl DirtySet {
     /// Number of blocks that wait to be written out: dirty, not being written, and not refused.
     pub(crate) fn waiting_count(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Number of blocks that are being written out.
+    pub(crate) fn writing_count(&self) -> usize {
+        self.writing.len()
     }
 
     /// The number of the next change; all changes so far have smaller numbers.

@@ -16,15 +16,14 @@ pub(crate) mod awaited;
 pub(crate) mod below;
 mod build;
 mod change;
-pub(crate) mod completions;
 pub(crate) mod content;
 pub(crate) mod content_log;
 pub(crate) mod digests;
 pub(crate) mod dirty;
-pub(crate) mod dirty_bounds;
 pub(crate) mod event;
 pub(crate) mod eviction_placement;
 pub(crate) mod execute;
+mod handed_over;
 pub(crate) mod place_evicted;
 pub(crate) mod ranges;
 pub(crate) mod staged;
@@ -46,12 +45,10 @@ use undercroft_nbd::Piece;
 
 use crate::counters::{ShardCounters, Source};
 use crate::geometry::Geometry;
-use crate::job::{BlockOp, Job};
+use crate::job::{BlockOp, Completions, Job};
 use crate::shard::below::Piggybacked;
-use crate::shard::completions::Completions;
 use crate::shard::content::{Active, Content, Origin, Running, Slot};
-use crate::shard::dirty::DirtySet;
-use crate::shard::dirty_bounds::DirtyBounds;
+use crate::shard::dirty::{DirtyBounds, DirtySet};
 use crate::shard::event::{Event, Goes, Leaving};
 use crate::shard::execute::{OpContext, Verdict, execute, write_now};
 use crate::shard::ranges::Ranges;
@@ -74,8 +71,6 @@ pub(crate) struct Shard {
     pub(crate) geometry: Arc<Geometry>,
     /// Blocks whose first operation waits for a frame.
     pub(crate) starved: Starved,
-    /// Number of running write-outs.
-    pub(crate) write_outs: u32,
     /// Number of unloaded slots.
     pub(crate) unloaded: u32,
     scratch: PrefetchScratch,
@@ -131,7 +126,6 @@ impl Shard {
             staged_frames: 0,
             geometry,
             starved: Starved::default(),
-            write_outs: 0,
             unloaded: 0,
             scratch: PrefetchScratch::default(),
         }

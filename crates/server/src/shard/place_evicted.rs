@@ -10,7 +10,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use undercroft_cache::placement::DataSource;
 use undercroft_cache::{ClientEviction, Down, Sender};
 use undercroft_frames::FrameMut;
@@ -39,81 +38,8 @@ impl Shard {
         }
     }
 
-    /// A client evicted a block and sent its data. The data are used if they equal the volume's
-    /// content (`digests.rs`). Otherwise the block is placed when a write brings these data, if
-    /// that can be (`awaited.rs`); if not, only the eviction counts.
-    pub(crate) fn demoted(&mut self, block: u64, data: &Bytes, sender: Sender, fx: &mut Effects) {
-        let proven = self.proven(block, data);
-        let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
-        let gone = ClientEviction { block, evicted_us: sender.arrived_us };
-        match proven {
-            Ok(digest) => {
-                placement.counters.demotions_accepted += 1;
-                placement.awaited.forget(block);
-                self.take_in(gone, data, digest, sender, fx);
-            }
-            Err(refusal) => {
-                placement.refuse(refusal);
-                if self.may_await(block, refusal) {
-                    self.await_write(gone, data, sender);
-                } else {
-                    self.evicted(&[gone], sender, fx);
-                }
-            }
-        }
-    }
-
-    /// A client evicted a block. These data of it equal the volume's content, and have this digest.
-    pub(crate) fn take_in(
-        &mut self,
-        gone: ClientEviction,
-        data: &Bytes,
-        digest: u64,
-        sender: Sender,
-        fx: &mut Effects,
-    ) {
-        let block = gone.block;
-        if self.active.contains_key(&block) {
-            return self.take_in_from_memory(gone, sender, fx);
-        }
-        if !self.cache.is_last_copy(gone, sender) {
-            return;
-        }
-        match self.cache.handed_over(block) {
-            Down::Fetch => {
-                let slot = self.arrive_evicted(block, DataSource::Demote, fx);
-                let mut frame = self.pool.take();
-                if let Some(frame) = &mut frame {
-                    frame[..data.len()].copy_from_slice(data);
-                }
-                self.fill(block, slot, frame, digest);
-            }
-            down => self.carry_out_placement(block, down, fx),
-        }
-    }
-
-    /// A client evicted a block whose content is in memory, since it is being written out.
-    pub(crate) fn take_in_from_memory(
-        &mut self,
-        gone: ClientEviction,
-        sender: Sender,
-        fx: &mut Effects,
-    ) {
-        let block = gone.block;
-        if !self.cache.is_last_copy(gone, sender) {
-            return;
-        }
-        match self.cache.handed_over(block) {
-            Down::Fetch => {
-                self.arrive_evicted(block, DataSource::Demote, fx);
-                self.load(block, fx);
-            }
-            down => self.carry_out_placement(block, down, fx),
-        }
-    }
-
     /// Makes an evicted block resident whose data are here or about to arrive. Returns its slot.
-    fn arrive_evicted(&mut self, block: u64, way: DataSource, fx: &mut Effects) -> u32 {
+    pub(super) fn arrive_evicted(&mut self, block: u64, way: DataSource, fx: &mut Effects) -> u32 {
         let slot = self.cache.arrived(block, way);
         self.leave_evicted(fx);
         self.enter(block, slot);
@@ -127,7 +53,7 @@ impl Shard {
     /// Fills the slot of a block without operations, and sets its digest if that is known. If no
     /// memory is left, because clients that do not read their replies hold all frames, the block is
     /// discarded.
-    pub(crate) fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>, digest: u64) {
+    pub(super) fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>, digest: u64) {
         match memory {
             Some(frame) => {
                 self.slots[slot as usize].state.content = Content::Frame(frame.freeze());
@@ -142,7 +68,7 @@ impl Shard {
     }
 
     /// Carries out one decision of the level about a block that a client evicted.
-    fn carry_out_placement(&mut self, block: u64, down: Down, fx: &mut Effects) {
+    pub(super) fn carry_out_placement(&mut self, block: u64, down: Down, fx: &mut Effects) {
         match down {
             Down::Resident => self.leave_evicted(fx),
             Down::Skip => {
@@ -187,7 +113,7 @@ impl Shard {
     }
 
     /// Fetches the content of a resident block, in order with its other operations.
-    fn load(&mut self, block: u64, fx: &mut Effects) {
+    pub(super) fn load(&mut self, block: u64, fx: &mut Effects) {
         let (offset, length) = (self.geometry.start(block), self.geometry.len(block) as u64);
         let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, clock::now()));
         job.expect_part(Source::Miss);

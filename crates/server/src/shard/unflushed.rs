@@ -14,11 +14,8 @@ use std::ops::RangeInclusive;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use crate::answer::Failed;
 use crate::geometry::Geometry;
-use crate::shard::content::{Content, Running, State};
 use crate::shard::event::Event;
-use crate::shard::{Effects, Shard};
 
 /// The blocks of a shard that its store may lose.
 pub(crate) struct Unflushed {
@@ -132,7 +129,7 @@ impl Unflushed {
 
     /// The blocks that may be lost. Those that are not lost now may be lost later, until a flush
     /// covers them.
-    fn lost(&self) -> Lost {
+    pub(super) fn lost(&self) -> Lost {
         match self.all {
             Some(_) => Lost::Any,
             None => {
@@ -141,71 +138,6 @@ impl Unflushed {
                 blocks.sort_unstable();
                 Lost::Blocks(blocks)
             }
-        }
-    }
-}
-
-impl Shard {
-    /// Drops the blocks that the store may have lost, and everything derived from them.
-    pub(crate) fn lost_below(&mut self) {
-        // Staged data, running reloads, and knowledge of other caches' contents.
-        self.range_begins(&(0..=u64::MAX));
-        self.tell(&Event::ContentsUnknown);
-        let Some(unflushed) = &self.watchers.unflushed else { return };
-        let lost = match unflushed.lost() {
-            Lost::Blocks(blocks) => blocks,
-            Lost::Any => {
-                let residents = self.cache.residents().into_iter().map(|(block, _)| block);
-                let mut all: Vec<u64> = residents.chain(self.active.keys().copied()).collect();
-                all.sort_unstable();
-                all.dedup();
-                all
-            }
-        };
-        for block in lost {
-            if let Some(record) = self.active.get_mut(&block) {
-                // Dirty content is written again. Other operations continue: they get what the
-                // store has now, or their copy is dropped when they end.
-                let is_writing_out = matches!(record.running, Running::WriteOut(_));
-                if record.state.dirty.is_none() && !is_writing_out {
-                    record.state.content = Content::Absent;
-                }
-            } else if let Some(frame) = self.cache.frame(block) {
-                let State { content, dirty } = &self.slots[frame as usize].state;
-                if !content.is_absent() && dirty.is_none() {
-                    self.refill(block, frame, Content::Absent);
-                    self.tell(&Event::Gone { block });
-                }
-            }
-        }
-    }
-
-    /// A write that a client waits for ended. If `spanned`, a loss happened meanwhile, and the
-    /// store may have lost the write.
-    pub(crate) fn write_ended(
-        &mut self,
-        block: u64,
-        result: Result<(), Failed>,
-        spanned: bool,
-        fx: &mut Effects,
-    ) {
-        if let Some(record) = self.active.get_mut(&block).filter(|_| spanned) {
-            record.state.content = Content::Absent;
-            self.tell(&Event::Unknown { block });
-        }
-        self.written(block, result, fx);
-        if spanned {
-            // The same block must not stay staged or in a reload.
-            self.range_begins(&(block..=block));
-        }
-    }
-
-    /// A fetch returned data from before a loss: it is repeated.
-    pub(crate) fn fetch_again(&mut self, block: u64, fx: &mut Effects) {
-        if let Some(record) = self.active.get_mut(&block) {
-            record.running = Running::Nothing;
-            self.counters.store_reads += 1;
-            self.step(block, fx);
         }
     }
 }

@@ -12,7 +12,12 @@ impl Shard {
     pub(crate) fn validate(&self) -> Result<(), String> {
         self.cache.validate()?;
         self.validate_cooperation()?;
-        self.validate_digests()?;
+        if let Some(digests) = &self.watchers.digests {
+            let content = |slot: u32| &self.slots[slot as usize].state.content;
+            let residents = self.cache.residents().into_iter();
+            let residents = residents.map(|(block, slot)| (block, slot, content(slot)));
+            digests.validate(residents, &self.active, &self.geometry)?;
+        }
         let is_out = |block| self.active.contains_key(&block) && self.cache.frame(block).is_none();
         self.watchers.below.as_ref().map_or(Ok(()), |below| below.validate(is_out))?;
         let (mut dirty, mut unloaded) = (0, 0);

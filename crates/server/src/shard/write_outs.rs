@@ -1,6 +1,6 @@
 //! When the dirty blocks of a shard are written out: those that have no slot, and those that the
-//! flusher chooses. Which blocks are dirty is in `dirty.rs`; whom the flusher chooses in
-//! `volume/flush.rs`.
+//! flusher chooses. Which blocks are dirty, and how many may be, is in `dirty.rs`; whom the flusher
+//! chooses in `volume/flush.rs`.
 //!
 //! A cache that places blocks at eviction gives no slot to most written blocks. The latest of them
 //! wait in spare frames. For a client that evicts a block after it has written it says so a moment
@@ -58,6 +58,11 @@ impl Limit {
 }
 
 impl Shard {
+    /// Whether a write may be answered now, and reach the store later.
+    pub(crate) fn delays_writes(&self) -> bool {
+        self.geometry.write_back && self.bounds.hold(&self.dirty)
+    }
+
     /// Whether written blocks that are not resident may be in memory until they are written out, so
     /// that a client of a write-back cache does not wait for the store. With placement at eviction
     /// that concerns most writes.
@@ -100,7 +105,7 @@ impl Shard {
     /// Number of blocks that have left the cache, or are about to be clean, and whose write-outs
     /// have not ended.
     pub(crate) fn leaving(&self) -> usize {
-        self.write_outs as usize + self.without_slot_too_many()
+        self.dirty.writing_count() + self.without_slot_too_many()
     }
 
     /// Whether a write-out will free a frame: one that is running, or starts in its turn.
@@ -114,7 +119,7 @@ impl Shard {
         self.dirty.is_wanted()
             || !self.starved.is_empty()
             || self.pool.free_count() <= self.without_slot_too_many()
-            || self.is_near_bounds(now)
+            || self.bounds.are_near(&self.dirty, now)
     }
 
     /// Starts write-outs that are due, at most `room` of them, counted `by_block` or by request:
@@ -168,9 +173,9 @@ impl Shard {
                 return;
             }
             self.dirty.pass_without_slot();
-            let before = self.write_outs;
+            let before = self.dirty.writing_count();
             self.write_out(block, fx);
-            let begun = self.write_outs.saturating_sub(before) as usize;
+            let begun = self.dirty.writing_count().saturating_sub(before);
             run = if joins { run.start..block + 1 } else { block..block + 1 };
             limit.take(begun, joins);
         }
@@ -178,13 +183,13 @@ impl Shard {
 
     /// Writes a block out with its dirty neighbours.
     fn write_out_run(&mut self, block: u64, limit: &mut Limit, fx: &mut Effects) {
-        let before = self.write_outs;
+        let before = self.dirty.writing_count();
         let run = match self.dirty.waits(block) {
             true => self.dirty.neighbours(block, limit.run_max()),
             false => vec![block],
         };
         run.into_iter().for_each(|block| self.write_out(block, fx));
-        limit.take(self.write_outs.saturating_sub(before) as usize, false);
+        limit.take(self.dirty.writing_count().saturating_sub(before), false);
     }
 
     /// Starts to write an active block's dirty content, unless it must wait or the store refused
@@ -203,7 +208,6 @@ impl Shard {
         let joins = self.dirty.joins(block);
         if let Some(number) = self.dirty.start(block, &mut record.state) {
             record.running = Running::WriteOut(number);
-            self.write_outs += 1;
             let action = Action::WriteOut { data: vec![bytes], joins };
             fx.runs.push(Run::of(block, action, None, &self.geometry, Piggybacked::new()));
             self.tell(&Event::WritesOut { block });

@@ -21,7 +21,7 @@ use undercroft_text::Bytes;
 
 use crate::config::VolumeConfig;
 use crate::shard::digests::Hasher;
-use crate::shard::dirty_bounds::DirtyBounds;
+use crate::shard::dirty::DirtyBounds;
 use crate::volume::reloader::reloader;
 use crate::volume::store_use::StoreUse;
 use crate::volume::{Volume, Work};

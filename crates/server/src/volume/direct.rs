@@ -8,10 +8,9 @@ use undercroft_nbd::{CommandKind, Request};
 
 use crate::answer::{Answer, Failed};
 use crate::counters::Source;
-use crate::job::Completion;
+use crate::job::{Completion, RequestContext};
 use crate::shard::content::{Home, Memory};
 use crate::volume::Volume;
-use crate::volume::requests::RequestContext;
 use crate::volume::store_state::StoreRequest;
 
 impl Volume {

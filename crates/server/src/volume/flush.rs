@@ -4,10 +4,17 @@
 //! A FLUSH always ends: each change that it waits for is either accepted by the store, or refused
 //! when tried alone, and then the FLUSH fails. It tries changes that were refused earlier once
 //! more, since the store may have recovered.
+//!
+//! Flushes of the store that are wanted at the same time are one: at most one runs, and requests
+//! that come meanwhile share the next one. It starts after they came, so it covers all that was
+//! answered before them.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 
 use crate::answer::Failed;
 use crate::clock;
@@ -90,7 +97,7 @@ impl Volume {
     /// Number of blocks whose write-out may start now in a shard, for the sake of its memory.
     pub(crate) fn write_out_room(&self, shard: &Shard) -> usize {
         let most = self.config.write_back_runs.max(1) as usize * self.write_out_blocks();
-        most.saturating_sub(shard.write_outs as usize)
+        most.saturating_sub(shard.dirty.writing_count())
     }
 
     /// Starts the write-outs that are due, as many as may be at the store now. The others start
@@ -128,6 +135,36 @@ impl Volume {
             let volume = Arc::clone(self);
             self.runtime.spawn(async move { drop(volume.flush_together().await) });
         }
+    }
+}
+
+/// A flush that several requests wait for.
+type Together = Shared<BoxFuture<'static, Result<(), Failed>>>;
+
+/// The flushes of a store.
+#[derive(Default)]
+pub(crate) struct Flushes {
+    /// Held by the running flush.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// The flush that has not started.
+    next: Mutex<Option<Together>>,
+}
+
+impl Volume {
+    /// Tells the store to make durable what it has now, together with others that want the same.
+    pub(crate) async fn flush_together(self: &Arc<Self>) -> Result<(), Failed> {
+        let next = {
+            let mut next = self.flushes.next.lock().unwrap_or_else(PoisonError::into_inner);
+            next.get_or_insert_with(|| Arc::clone(self).next_flush().boxed().shared()).clone()
+        };
+        next.await
+    }
+
+    async fn next_flush(self: Arc<Self>) -> Result<(), Failed> {
+        let _turn = Arc::clone(&self.flushes.turn).lock_owned().await;
+        // Later requests must share the next flush, not this one.
+        *self.flushes.next.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.ask_to_flush().await
     }
 }
 

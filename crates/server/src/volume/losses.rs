@@ -17,14 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use undercroft_store::Store;
 
-use crate::volume::Volume;
-
 /// What a store has lost of the changes that it had answered.
 pub(crate) struct Losses {
     store: Arc<dyn Store>,
     /// How often the store may have gone back to an older state, whether or not sessions must be
     /// told.
-    epoch: AtomicU64,
+    pub(super) epoch: AtomicU64,
     /// Whether no request counts as done before the store has it durably, so that no loss must be
     /// told.
     pub(crate) confirms: bool,
@@ -84,16 +82,5 @@ impl Losses {
     /// Number of losses that sessions must be told of.
     pub(crate) fn all(&self) -> u64 {
         self.now() + self.spanned.load(Ordering::SeqCst)
-    }
-}
-
-impl Volume {
-    /// The store may have lost what it had answered and not made durable. Call this without any
-    /// lock, before any request reaches the store in its new state.
-    pub(crate) fn lost_below(&self) {
-        // First, so that requests that end from now on notice the loss.
-        self.losses.epoch.fetch_add(1, Ordering::SeqCst);
-        self.shards.each().for_each(|mut shard| shard.lost_below());
-        self.progress.notify_waiters();
     }
 }

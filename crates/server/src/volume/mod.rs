@@ -8,12 +8,10 @@ pub(crate) mod close;
 pub(crate) mod direct;
 pub(crate) mod feed;
 pub(crate) mod flush;
-pub(crate) mod flush_together;
 pub(crate) mod hint_batch;
 pub(crate) mod hint_dispatch;
 pub(crate) mod launch;
 pub(crate) mod losses;
-mod observers;
 pub(crate) mod pace;
 pub(crate) mod range_requests;
 pub(crate) mod recorder;
@@ -48,20 +46,18 @@ use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::counters::direct::DirectCounters;
 use crate::counters::{CooperationStats, Latencies, Source, Stats};
 use crate::geometry::Geometry;
-use crate::job::Completion;
+use crate::job::{Completion, Completions};
 use crate::late_requests::LateRequests;
 use crate::lock::lock;
 use crate::savings::{Account, Counted, Savings};
 use crate::shard::Shard;
-use crate::shard::completions::Completions;
 use crate::shard::digests::Hasher;
 use crate::shard::event::Event;
 use crate::shard::ranges::{RANGES_MAX, RangeKind};
 use crate::shard::unflushed::Unflushed;
 use crate::volume::clients::{ClientCache, Clients, Member, WrongKey};
 use crate::volume::feed::Feed;
-use crate::volume::flush::flusher;
-use crate::volume::flush_together::Flushes;
+use crate::volume::flush::{Flushes, flusher};
 use crate::volume::losses::Losses;
 use crate::volume::pace::Pace;
 use crate::volume::recorder::Recorder;
@@ -342,7 +338,7 @@ impl Volume {
             stats.unloaded += u64::from(shard.unloaded);
             stats.in_progress += shard.active.len() as u64;
             stats.starved += shard.starved.len() as u64;
-            stats.dirty += shard.dirty.count() as u64 + u64::from(shard.write_outs);
+            stats.dirty += (shard.dirty.count() + shard.dirty.writing_count()) as u64;
             let oldest = shard.dirty.oldest_change();
             let age = oldest.map_or(0, |at| clock::now().saturating_duration_since(at).as_secs());
             stats.dirty_age_s = stats.dirty_age_s.max(age);
@@ -506,6 +502,15 @@ impl Volume {
     /// data that clients hand over are refused.
     pub fn forget_digests(&self) {
         self.shards.tell(&Event::ContentsUnknown);
+    }
+
+    /// The store may have lost what it had answered and not made durable. Call this without any
+    /// lock, before any request reaches the store in its new state.
+    pub(crate) fn lost_below(&self) {
+        // First, so that requests that end from now on notice the loss.
+        self.losses.epoch.fetch_add(1, Ordering::SeqCst);
+        self.shards.each().for_each(|mut shard| shard.lost_below());
+        self.progress.notify_waiters();
     }
 
     /// The counters that this cache reports to a server below.

@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use undercroft_cache::{Asker, Streams};
+use undercroft_cache::{Asker, ClientEviction, Streams};
 use undercroft_nbd::{self as nbd, Command, CommandKind, Failure, Piece, Pieces, Reply, Request};
 use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Failed, Outcome};
 use crate::clock;
 use crate::counters::Source;
-use crate::job::{BlockOp, Completion, Job, JobKind, Payload, Room};
+use crate::job::{BlockOp, Completion, Job, JobKind, Payload, RequestContext, Room};
 use crate::lock::lock;
 use crate::shard::Requester;
 use crate::shard::ranges::RangeKind;
@@ -29,21 +29,6 @@ const PREFETCH_BLOCKS_MAX: u64 = 256;
 /// Most bytes that a volume prefetches at a time, but at least [`AHEAD_BLOCKS_MIN`] blocks.
 const AHEAD_BYTES_MAX: u64 = 8 << 20;
 const AHEAD_BLOCKS_MIN: u64 = 64;
-
-/// What an answer needs to know about its request.
-pub(crate) struct RequestContext {
-    pub(crate) reply: Reply,
-    pub(crate) operation: CommandKind,
-    pub(crate) started: Instant,
-}
-
-impl RequestContext {
-    /// Ends the request.
-    pub(crate) fn complete(self, outcome: Outcome) -> Completion {
-        let Self { reply, operation, started } = self;
-        Completion { reply, outcome, operation, source: Source::Hit, started }
-    }
-}
 
 impl Volume {
     /// Serves requests of one client that arrived together, and leaves `requests` empty. Never
@@ -172,6 +157,27 @@ impl Volume {
         self.runtime.spawn(async move {
             volume.answer_in_time(asked, (0, None), task, RequestContext::complete).await
         });
+    }
+}
+
+/// Who looks on while clients ask and tell: the recorder, and the adviser's sample. Both see
+/// requests and evictions in the order in which the volume takes them, before these take effect.
+impl Volume {
+    /// Shows requests of a client that arrived together to those who look on.
+    pub(super) fn note_requests(&self, requests: &[Request], caller: Caller, arrived: Instant) {
+        let at_us = || self.micros(arrived);
+        if let Some(recorder) = &self.recorder {
+            recorder.note(requests, self.size(), caller.client, at_us());
+        }
+        self.advice.tap.note(requests, &self.geometry, caller, at_us);
+    }
+
+    /// Shows evictions that a client told, `with_contents` or without, to those who look on.
+    pub(super) fn note_evictions(&self, gone: &[ClientEviction], client: u8, with_contents: bool) {
+        if let Some(recorder) = &self.recorder {
+            recorder.note_evictions(gone, client);
+        }
+        self.advice.tap.note_evictions(gone, client, with_contents);
     }
 }
 

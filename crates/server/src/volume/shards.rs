@@ -11,9 +11,8 @@ use bytes::Bytes;
 use undercroft_cache::content::{AT_ONCE, Body, Digest};
 
 use crate::geometry::Geometry;
-use crate::job::Completion;
+use crate::job::{Completion, Completions};
 use crate::lock::lock;
-use crate::shard::completions::Completions;
 use crate::shard::event::Event;
 use crate::shard::unflushed::Unflushed;
 use crate::shard::{Effects, Shard};

@@ -22,11 +22,10 @@ use undercroft_nbd::{Command, Failure, Request};
 
 use crate::answer::{Failed, Outcome};
 use crate::clock;
-use crate::job::{Completion, Job};
+use crate::job::{Completion, Job, RequestContext};
 use crate::late_requests::Late;
 use crate::lock::lock;
 use crate::shard::Shard;
-use crate::volume::requests::RequestContext;
 use crate::volume::store_health::LOOK;
 use crate::volume::{Volume, Work};
 
