@@ -5,7 +5,7 @@ CARGO ?= cargo
 BUILT = target/release
 UNDERCROFT = $(BUILT)/undercroft
 
-.PHONY: help build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
+.PHONY: help build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -19,6 +19,7 @@ help:
 	@echo "make check-slow  how much code each operation runs through, against its budget (some minutes; WALKS=--write)"
 	@echo "make check-commands [ONLY=...]  every command here, at its smallest size (before a release; two hours)"
 	@echo "make simulate-faults  the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
+	@echo "make simulate-campaign  the whole server on a hundred thousand seeds (an hour and a half on two quiet processors; SIMULATE_SEEDS=)"
 	@echo "make simulate-patches  within how many seeds the simulation finds faults that are put back"
 	@echo "make interleavings  a model checker for the lock, the frame pool and the ring (a minute)"
 	@echo "make sanitize  the tests of unsafe code under AddressSanitizer, ThreadSanitizer and valgrind"
@@ -91,6 +92,9 @@ check-commands: build examples
 
 simulate-faults:
 	$(CARGO) test --workspace --locked --test simulation for_some_time -- --ignored --nocapture
+
+simulate-campaign:
+	SIMULATE_SEEDS=$${SIMULATE_SEEDS:-100000} $(CARGO) test --workspace --locked --test simulation a_thousand_seeds -- --nocapture
 
 simulate-patches:
 	@CARGO=$(CARGO) tools/simulation/patches.sh

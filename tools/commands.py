@@ -74,6 +74,7 @@ COMMANDS = [
     Command("python", "make python", "built .*whl", builds=True),
     Command("check-slow", "make check-slow", "simulated reference", needs=("rustup",), builds=True),
     Command("simulate-faults", "SIMULATE_MINUTES=0.1 make simulate-faults", r"seeds, ", builds=True),
+    Command("simulate-campaign", "SIMULATE_SEEDS=100 make simulate-campaign", r"100 seeds, ", builds=True),
     Command("simulate-patches", "PATCHES=2-any-contents SIMULATE_SEEDS=100 make simulate-patches", r"\d\n", needs=("git",), builds=True),
     Command("interleavings", "SCHEDULES=100 make interleavings", "schedules", builds=True),
     Command("sanitize", "SANITIZE=frames make sanitize", "passed under", needs=("valgrind",), builds=True),

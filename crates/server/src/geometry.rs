@@ -91,6 +91,15 @@ impl Geometry {
         self.block_of(offset)..=self.block_of(offset + length - 1)
     }
 
+    /// The blocks that lie completely in a range.
+    pub(crate) fn whole_blocks(&self, offset: u64, length: u64) -> Option<RangeInclusive<u64>> {
+        let size = self.block_bytes();
+        let end = offset + length;
+        let first = offset.div_ceil(size);
+        let last = if end == self.size() { end.div_ceil(size) } else { end / size };
+        (first < last).then(|| first..=last - 1)
+    }
+
     /// First byte of a block.
     pub(crate) fn start(&self, block: u64) -> u64 {
         block << self.block_bits

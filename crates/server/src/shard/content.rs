@@ -110,6 +110,8 @@ pub(crate) enum Origin {
 /// A block with operations in progress, resident or not.
 #[derive(Default)]
 pub(crate) struct Active {
+    /// The block's slot, if it is resident: operations need not look it up again and again.
+    pub(crate) slot: Option<u32>,
     pub(crate) state: State,
     pub(crate) running: Running,
     /// Operations that have arrived and not yet taken effect, in order. The first one stays in

@@ -8,7 +8,8 @@
 //!    its slot is marked active. The state of any other resident block is in its slot.
 //! 2. A resident block that is not active has content, unless an operation on it is parked or the
 //!    block is unloaded (`restore.rs`). `unloaded` counts unloaded blocks, active or not.
-//! 3. An active record has a running store request, a queue, or dirty content without a slot.
+//! 3. An active record knows the block's slot, and has a running store request, a queue, or dirty
+//!    content without a slot.
 //! 4. A block is in the dirty set exactly if its state is dirty.
 //! 5. If a block is starved, a write-out is running, or starts in its turn.
 
@@ -55,6 +56,7 @@ use crate::shard::ranges::Ranges;
 use crate::shard::starved::Starved;
 use crate::shard::store_requests::{Action, Run};
 use crate::shard::watchers::Watchers;
+use crate::shard::write_outs::lent_frames;
 
 pub(crate) struct Shard {
     pub(crate) cache: Level,
@@ -214,8 +216,11 @@ impl Shard {
 
     /// Gives a newly resident block an empty slot.
     pub(crate) fn enter(&mut self, block: u64, frame: u32) {
-        let active = !self.active.is_empty() && self.active.contains_key(&block);
-        self.slots[frame as usize] = Slot { active, ..Slot::default() };
+        let record = if self.active.is_empty() { None } else { self.active.get_mut(&block) };
+        self.slots[frame as usize] = Slot { active: record.is_some(), ..Slot::default() };
+        if let Some(record) = record {
+            record.slot = Some(frame);
+        }
         self.tell(&Event::Entered { block, slot: frame });
     }
 
@@ -266,6 +271,9 @@ impl Shard {
     /// Removes a block without content from the cache.
     pub(crate) fn discard(&mut self, block: u64) {
         if let Some(slot) = self.cache.discard(block) {
+            if let Some(record) = self.active.get_mut(&block) {
+                record.slot = None;
+            }
             let (how, is_covered) = (Leaving::Discarded, self.ranges.cover(block));
             self.tell(&Event::Left { block, slot, how, is_covered });
         }
@@ -290,10 +298,11 @@ impl Shard {
         }
     }
 
-    /// A block lost its slot while it is written through. The store gets the data from elsewhere,
-    /// so the frame is freed for resident blocks.
+    /// A block with operations lost its slot. If it is written through, the store gets the data
+    /// from elsewhere, so the frame is freed for resident blocks.
     fn release_frame(&mut self, block: u64) {
         if let Some(record) = self.active.get_mut(&block) {
+            record.slot = None;
             let is_written = matches!(record.running, Running::Write | Running::Starved);
             if is_written && record.state.dirty.is_none() {
                 record.state.content = Content::Absent;
@@ -362,24 +371,23 @@ impl Shard {
         active.entry(block).or_insert_with(|| {
             let slot = cache.frame(block);
             watchers.tell(&Event::Activated { block, slot }, cache, pool, geometry);
-            let Some(slot) = slot.map(|slot| &mut slots[slot as usize]) else {
-                return Active::default();
-            };
-            slot.active = true;
-            Active { state: std::mem::take(&mut slot.state), ..Active::default() }
+            let Some(frame) = slot else { return Active::default() };
+            let of_slot = &mut slots[frame as usize];
+            of_slot.active = true;
+            Active { slot, state: std::mem::take(&mut of_slot.state), ..Active::default() }
         })
     }
 
     /// Executes the operations of a block as far as possible.
     pub(crate) fn step(&mut self, block: u64, fx: &mut Effects) {
-        let resident = self.cache.frame(block).is_some();
         let can_wait = self.will_free_frames();
         let delays = self.delays_writes();
         let absorbs = self.absorbs();
-        let mut lent = if absorbs && !resident { self.lent_frames() } else { 0 };
         let mut absorbed = None;
         let Self { active, dirty, pool, geometry, counters, cache, watchers, .. } = self;
         let Some(record) = active.get_mut(&block) else { return };
+        let resident = record.slot.is_some();
+        let mut lent = if absorbs && !resident { lent_frames(cache, pool) } else { 0 };
         loop {
             if !matches!(record.running, Running::Nothing | Running::WriteOut(_)) {
                 return;
@@ -453,10 +461,9 @@ impl Shard {
     /// Ends the active state of a block: its state moves to its slot, is written out, or is
     /// dropped.
     fn settle(&mut self, block: u64, fx: &mut Effects) {
-        let slot = self.cache.frame(block);
         let is_covered = self.ranges.cover(block);
-        let Some(record) = self.active.get_mut(&block) else { return };
-        let state = &mut record.state;
+        let Some(Active { slot, state, .. }) = self.active.get_mut(&block) else { return };
+        let slot = *slot;
         // Content that finds no frame is given up; what is known of it is not.
         let mut given_up = Content::Absent;
         if slot.is_some() {

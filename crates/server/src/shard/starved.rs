@@ -51,7 +51,7 @@ impl Shard {
             if !memory.is_empty() {
                 return Some(run);
             }
-            let resident = self.cache.frame(block).is_some();
+            let resident = self.active.get(&block).is_some_and(|record| record.slot.is_some());
             let frame = if resident { self.pool.take() } else { None };
             let is_ahead = matches!(job.kind, JobKind::Prefetch);
             let is_read = matches!(job.kind, JobKind::Read);

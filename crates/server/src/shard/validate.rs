@@ -18,7 +18,7 @@ impl Shard {
             let residents = residents.map(|(block, slot)| (block, slot, content(slot)));
             digests.validate(residents, &self.active, &self.geometry)?;
         }
-        let is_out = |block| self.active.contains_key(&block) && self.cache.frame(block).is_none();
+        let is_out = |block| self.active.get(&block).is_some_and(|record| record.slot.is_none());
         self.watchers.below.as_ref().map_or(Ok(()), |below| below.validate(is_out))?;
         let (mut dirty, mut unloaded) = (0, 0);
         for (block, frame) in self.cache.residents() {
@@ -37,6 +37,9 @@ impl Shard {
             dirty += usize::from(slot.state.dirty.is_some());
         }
         for (block, record) in &self.active {
+            if record.slot != self.cache.frame(*block) {
+                return Err(format!("block {block}: its record knows another slot"));
+            }
             let idle = record.running == Running::Nothing && record.queue.is_empty();
             if idle && record.state.dirty.is_none() {
                 return Err(format!("block {block} is active for nothing"));

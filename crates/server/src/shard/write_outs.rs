@@ -9,6 +9,9 @@
 
 use std::time::Instant;
 
+use undercroft_cache::Level;
+use undercroft_frames::Pools;
+
 use crate::shard::below::Piggybacked;
 use crate::shard::content::{Active, Running};
 use crate::shard::event::Event;
@@ -57,6 +60,14 @@ impl Limit {
     }
 }
 
+/// Frames that may hold written blocks that are not resident: half of those that the resident
+/// blocks cannot need.
+pub(super) fn lent_frames(cache: &Level, pool: &Pools) -> usize {
+    let (capacity, all) = (cache.capacity(), pool.count());
+    let spared = capacity - cache.len() + all.saturating_sub(capacity) / 2;
+    pool.free_count().saturating_sub(spared as usize)
+}
+
 impl Shard {
     /// Whether a write may be answered now, and reach the store later.
     pub(crate) fn delays_writes(&self) -> bool {
@@ -68,13 +79,6 @@ impl Shard {
     /// that concerns most writes.
     pub(super) fn absorbs(&self) -> bool {
         self.watchers.placement.is_some() && self.geometry.write_back
-    }
-
-    /// Frames that may hold such blocks now: half of those that the resident blocks cannot need.
-    pub(super) fn lent_frames(&self) -> usize {
-        let (capacity, all) = (self.cache.capacity(), self.pool.count());
-        let spared = capacity - self.cache.len() + all.saturating_sub(capacity) / 2;
-        self.pool.free_count().saturating_sub(spared as usize)
     }
 
     /// Dirty blocks that may wait without a slot: half of the spare frames that may hold them. The

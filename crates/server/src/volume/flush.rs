@@ -18,7 +18,6 @@ use futures_util::future::{BoxFuture, Shared};
 
 use crate::answer::Failed;
 use crate::clock;
-use crate::shard::Shard;
 use crate::shard::store_requests::WRITE_OUT_BYTES_MAX;
 use crate::volume::pace::Pace;
 use crate::volume::store_state::StoreRequest;
@@ -94,12 +93,6 @@ impl Volume {
         (WRITE_OUT_BYTES_MAX >> self.geometry.block_bits) as usize
     }
 
-    /// Number of blocks whose write-out may start now in a shard, for the sake of its memory.
-    pub(crate) fn write_out_room(&self, shard: &Shard) -> usize {
-        let most = self.config.write_back_runs.max(1) as usize * self.write_out_blocks();
-        most.saturating_sub(shard.dirty.writing_count())
-    }
-
     /// Starts the write-outs that are due, as many as may be at the store now. The others start
     /// when something ends there.
     pub(crate) fn write_out_due(self: &Arc<Self>) {
@@ -117,6 +110,8 @@ impl Volume {
 
     fn write_out_by_pace(self: &Arc<Self>, pace: &Pace) {
         let (now, count) = (clock::now(), self.shards.len());
+        // For the sake of a shard's memory.
+        let most = self.config.write_back_runs.max(1) as usize * self.write_out_blocks();
         // Set first: what ends from here on calls again.
         pace.set_waiting(true);
         let (first, mut is_waiting) = (pace.first(count), false);
@@ -124,7 +119,8 @@ impl Volume {
             let mut work = Work::new(self);
             let (shard, fx) = work.nth_shard(index);
             let room = (pace.room(shard.is_pressing(now), now), pace.is_many);
-            let blocks = (self.write_out_room(shard), self.write_out_blocks());
+            let room_for_blocks = most.saturating_sub(shard.dirty.writing_count());
+            let blocks = (room_for_blocks, self.write_out_blocks());
             is_waiting |= shard.write_out_due(room, blocks, now, fx);
             work.finish();
         }

@@ -130,15 +130,6 @@ impl Volume {
         self.streams.as_ref().is_some_and(goes_on)
     }
 
-    /// The blocks that lie completely in a range.
-    fn whole_blocks(&self, offset: u64, length: u64) -> Option<std::ops::RangeInclusive<u64>> {
-        let size = self.geometry.block_bytes();
-        let end = offset + length;
-        let first = offset.div_ceil(size);
-        let last = if end == self.geometry.size() { end.div_ceil(size) } else { end / size };
-        (first < last).then(|| first..=last - 1)
-    }
-
     /// Reads ahead of a sequential reader. Returns the number of blocks examined.
     pub(crate) fn read_ahead(self: &Arc<Self>, offset: u64, length: u64) -> u64 {
         let mut work = Work::new(self);
@@ -342,7 +333,7 @@ impl Work<'_> {
     /// Drops whole blocks; partial blocks at the ends stay, since TRIM is advice.
     fn trim(&mut self, offset: u64, length: u64, durable: bool, asked: RequestContext) {
         let volume = self.volume;
-        let Some(blocks) = volume.whole_blocks(offset, length) else {
+        let Some(blocks) = volume.geometry.whole_blocks(offset, length) else {
             return self.finished(asked.complete(Ok(Answer::Done)));
         };
         self.release();
@@ -364,7 +355,7 @@ impl Work<'_> {
             let failed = Failed::new(Failure::NotSupported, "zeroing is no faster than writing");
             return self.finished(asked.complete(Err(failed)));
         }
-        let blocks = volume.whole_blocks(offset, length);
+        let blocks = volume.geometry.whole_blocks(offset, length);
         let end = offset + length;
         let (head_end, tail_start) = match &blocks {
             Some(b) => {

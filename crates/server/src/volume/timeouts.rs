@@ -23,18 +23,12 @@ use undercroft_nbd::{Command, Failure, Request};
 use crate::answer::{Failed, Outcome};
 use crate::clock;
 use crate::job::{Completion, Job, RequestContext};
-use crate::late_requests::Late;
 use crate::lock::lock;
 use crate::shard::Shard;
 use crate::volume::store_health::LOOK;
 use crate::volume::{Volume, Work};
 
 impl Volume {
-    /// Registers a request for `bytes` bytes that is answered before it ends.
-    fn late(&self, bytes: u64, changes: Option<Range<u64>>) -> Late {
-        self.late_requests.begin(bytes, changes)
-    }
-
     /// Answers a request when its task is done, or when the store has taken too long. The request
     /// is for `bytes` bytes; `changes` is the range of a change that no queue protects.
     pub(crate) async fn answer_in_time(
@@ -74,7 +68,7 @@ impl Volume {
             }
             (time, before) = (limit, now);
         }
-        let _late = self.late(bytes, changes);
+        let _late = self.late_requests.begin(bytes, changes);
         self.answer_one(finished(asked, Err(too_late(limit))));
         let _ = task.await;
     }
@@ -95,7 +89,7 @@ impl Volume {
             // The longest waiting first.
             jobs.sort_by_key(|job| (job.started, job.offset, job.length));
             for job in jobs {
-                let late = || self.late(job.length, None);
+                let late = || self.late_requests.begin(job.length, None);
                 fx.finished.extend(job.give_up(too_late(limit), late));
             }
             work.finish();
