@@ -158,14 +158,14 @@ impl<'a, D: Database + 'a> Part<'a, D> {
         assert!(evictions(&clients[0]).is_some_and(|evictions| evictions > 1000), "{shown}");
         database.process.kill().unwrap();
         database.process.wait().unwrap();
-        let acknowledged = marks.join().unwrap();
-        assert!(acknowledged > 20, "{volume}: {acknowledged} marks");
-        // PostgreSQL's other processes notice it a little later.
+        // PostgreSQL's other processes may wait for ever for a lock of one that has ended.
         let deadline = Instant::now() + PATIENCE;
-        while is_in_use(&home.place.path("files/data")) {
+        while kill_all_in(&home.place.path("files/data")) {
             assert!(Instant::now() < deadline, "{volume}: processes are left");
             sleep(Duration::from_millis(20));
         }
+        let acknowledged = marks.join().unwrap();
+        assert!(acknowledged > 20, "{volume}: {acknowledged} marks");
         acknowledged
     }
 }
@@ -180,12 +180,19 @@ fn write_marks<D: Database>(home: &Home) -> u64 {
     (1..).take_while(commits).last().unwrap_or(0)
 }
 
-/// Whether a process has this as its folder.
-fn is_in_use(folder: &Path) -> bool {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .into_iter()
-        .any(|process| fs::read_link(process.path().join("cwd")).is_ok_and(|its| its == folder))
+/// Kills the processes that have this as their folder; returns whether there were any.
+fn kill_all_in(folder: &Path) -> bool {
+    let mut any = false;
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let is_there = fs::read_link(process.path().join("cwd")).is_ok_and(|its| its == folder);
+        let pid = process.file_name().to_str().and_then(|pid| pid.parse().ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw).filter(|_| is_there) {
+            // It may have ended by now.
+            let _ = kill_process(pid, Signal::KILL);
+            any = true;
+        }
+    }
+    any
 }
 
 /// Starts a database that was killed. What it had acknowledged is there, and all of it is sound.
