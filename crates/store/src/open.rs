@@ -36,6 +36,9 @@ pub struct OpenOptions {
     /// Is told, in words, what a store cannot promise, and later why it makes no changes any more
     /// (see [`Store::stopped`]). The function must not block.
     pub on_warning: Option<OnWarning>,
+    /// Where a bucket's objects are, instead of at the service that its specification names.
+    #[cfg(feature = "object")]
+    pub objects: Option<Arc<dyn object_store::ObjectStore>>,
 }
 
 impl OpenOptions {

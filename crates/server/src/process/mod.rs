@@ -28,5 +28,5 @@ pub use crate::exports::text::status_over_nbd;
 pub use check::{Checked, check};
 pub use error::ServeError;
 pub use run::Running;
-pub use surroundings::{GiveStore, Surroundings};
+pub use surroundings::{GiveStore, OpeningStore, Surroundings};
 pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

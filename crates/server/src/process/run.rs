@@ -324,11 +324,9 @@ pub(crate) async fn open_volume(
             let volume = name.clone();
             move |what: &str| tracing::warn!(volume, "{what}")
         })),
+        ..OpenOptions::default()
     };
-    let opening = match surroundings.store(name) {
-        Some(store) => Box::pin(std::future::ready(Ok(store))),
-        None => config.store.open(options),
-    };
+    let opening = surroundings.store(name).unwrap_or_else(|| config.store.open(options));
     let store = opening.await.map_err(|error| {
         let text = format!("volume {name}: {error}");
         match error.kind() {

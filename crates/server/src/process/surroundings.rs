@@ -4,18 +4,22 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::sync::Arc;
 
 use undercroft_nbd::Connector;
-use undercroft_store::Store;
+use undercroft_store::{Answer, Store};
 
-/// Gives a volume's store by the volume's name; `None`: open the configured one.
-pub type GiveStore = Arc<dyn Fn(&str) -> Option<Arc<dyn Store>> + Send + Sync>;
+/// Opens a volume's store by the volume's name; `None`: open the configured one.
+pub type GiveStore = Arc<dyn Fn(&str) -> Option<OpeningStore> + Send + Sync>;
+
+/// A store that is being opened.
+pub type OpeningStore = Answer<io::Result<Arc<dyn Store>>>;
 
 /// Whatever is not given is taken from the system.
 #[derive(Clone, Default)]
 pub struct Surroundings {
-    /// Stores that are already open.
+    /// How stores are opened.
     pub stores: Option<GiveStore>,
     /// How other servers are reached.
     pub connector: Option<Connector>,
@@ -24,7 +28,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    pub(crate) fn store(&self, volume: &str) -> Option<Arc<dyn Store>> {
+    pub(crate) fn store(&self, volume: &str) -> Option<OpeningStore> {
         self.stores.as_ref().and_then(|give| give(volume))
     }
 

@@ -19,6 +19,10 @@ use crate::world::{PATIENCE, World};
 /// How long a server that is to connect again to the one below may go on with what it has.
 const NOTICES: Duration = Duration::from_secs(2);
 
+/// A server that had to wait for a lease is left alone for so long, since its clients come back
+/// slowly.
+const COME_BACK: Duration = Duration::from_secs(2);
+
 /// Within this time a volume with a short limit answers, some requests after another included.
 const IN_TIME: Duration = Duration::from_secs(40);
 
@@ -46,6 +50,8 @@ async fn strike(world: &Arc<World>, blow: Blow, random: &mut Random) -> Result<(
     let lowest = Arc::clone(world.lowest());
     let Some(disk) = lowest.disk(volume) else { return Ok(()) };
     match blow {
+        // A service has no places that are bad.
+        Blow::BadRange if disk.is_service() => {}
         Blow::BadRange => {
             let first = random.below(draw.bytes / SECTOR) * SECTOR;
             let bad = first..(first + random.pick(&[512, 4096, 65_536])).min(draw.bytes);
@@ -116,11 +122,15 @@ async fn strike(world: &Arc<World>, blow: Blow, random: &mut Random) -> Result<(
 
 /// Servers may be unable to start while a disk fails: then that is mended first.
 async fn start(world: &Arc<World>, levels: Range<usize>) -> Result<(), String> {
-    if world.start_some(levels.clone()).await.is_ok() {
-        return Ok(());
+    let disks = world.lowest().disks();
+    if world.start_some(levels.clone()).await.is_err() {
+        disks.iter().for_each(Disk::heal);
+        world.start_some(levels).await?;
     }
-    world.lowest().disks().iter().for_each(Disk::heal);
-    world.start_some(levels).await
+    if disks.iter().any(Disk::is_service) {
+        sleep(COME_BACK).await;
+    }
+    Ok(())
 }
 
 async fn kill(world: &Arc<World>, power: bool, random: &mut Random) -> Result<(), String> {
@@ -140,7 +150,8 @@ async fn kill(world: &Arc<World>, power: bool, random: &mut Random) -> Result<()
             true => drop(disk.cut(cut)),
             false => disk.abandon(),
         });
-        let event = match (power, draw.servers[0].write, height) {
+        let is_service = world.lowest().disk(volume).is_some_and(Disk::is_service);
+        let event = match (power && !is_service, draw.servers[0].write, height) {
             (true, ..) => Event::Lost,
             (false, "back", _) => Event::CacheLost,
             (false, _, 1) => Event::Killed,
@@ -254,6 +265,9 @@ async fn reload(
             let is_gone = !running.config().volumes.iter().any(|v| v.name == name);
             sleep(Duration::from_millis(random.below(100))).await;
             if is_gone {
+                // A disk is always opened; a service can be away.
+                let disks = world.lowest().disks().iter();
+                disks.filter(|disk| disk.is_service()).for_each(Disk::heal);
                 world.top().count(counted);
                 world.history.event(volume, Event::Closed);
             } else if let Some(disk) = world.lowest().disk(volume) {

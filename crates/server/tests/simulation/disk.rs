@@ -5,10 +5,14 @@
 //! what is left of that server comes to its end. A change is in the volatile list from its effect
 //! on until a flush covers it; a power cut keeps any subset of the list, sector by sector, in
 //! order.
+//!
+//! Not here: what makes it a service for objects (`disk/service.rs`).
+
+mod service;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::future::pending;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::future::{pending, ready};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,13 +20,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use object_store::path::Path;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use undercroft_server::process::OpeningStore;
 use undercroft_store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
 use crate::history::{Value, values};
 use crate::random::Random;
 use crate::report::Log;
+
+pub use service::Service;
 
 /// Bytes of a sector: what is written as a whole, or not.
 pub const SECTOR: u64 = 512;
@@ -45,6 +53,8 @@ pub struct Habits {
     pub takes_many: bool,
     /// Whether TRIM leaves zeroes.
     pub trim_zeroes: bool,
+    /// If it is no disk.
+    pub service: Option<Service>,
 }
 
 /// What is wrong with it now.
@@ -95,6 +105,16 @@ struct State {
     requests: u64,
     /// When each of those that it does at a time is done.
     busy: BinaryHeap<Reverse<Instant>>,
+    /// What a service has instead.
+    objects: BTreeMap<Path, Bytes>,
+    /// PUTs that are not executed yet.
+    on_the_way: u64,
+    /// The process that opened it last: a service lets it open a volume more than once.
+    life: u64,
+    /// No PUT meets trouble any more.
+    is_calm: bool,
+    /// What its stores have warned of.
+    warnings: Vec<String>,
 }
 
 struct Change {
@@ -115,7 +135,14 @@ pub enum Cut {
 
 impl Disk {
     pub fn new(name: &str, image: Vec<u8>, habits: Habits, random: Random, log: Log) -> Disk {
+        let service = habits.service.as_ref();
+        let objects = service.map(|service| service::objects(&image, service.object));
         let state = State {
+            objects: objects.unwrap_or_default(),
+            on_the_way: 0,
+            life: 0,
+            is_calm: false,
+            warnings: Vec::new(),
             habits,
             faults: Faults::default(),
             random,
@@ -131,12 +158,31 @@ impl Disk {
         Disk { shared: Arc::new(Shared { state, released, log, name }) }
     }
 
-    /// Opens it for a server: whoever had it before has it no more.
-    pub fn open(&self) -> Arc<dyn Store> {
+    /// Opens it for a server in this process: whoever had it before has it no more. A service may
+    /// still be asked for by what is left in the same process.
+    pub fn open(&self, life: u64) -> OpeningStore {
         let mut state = self.lock();
-        state.owner += 1;
-        let owner = state.owner;
-        Arc::new(DiskStore { shared: Arc::clone(&self.shared), owner })
+        state.owner += u64::from(state.habits.service.is_none() || state.life != life);
+        state.life = life;
+        let (owner, shared) = (state.owner, Arc::clone(&self.shared));
+        match &state.habits.service {
+            Some(service) => service::open(shared, owner, service.object),
+            None => Box::pin(ready(Ok(Arc::new(DiskStore { shared, owner }) as _))),
+        }
+    }
+
+    pub fn is_service(&self) -> bool {
+        self.lock().habits.service.is_some()
+    }
+
+    /// Nothing befalls a service any more.
+    pub fn calm(&self) {
+        self.lock().is_calm = true;
+    }
+
+    /// What a service's stores have warned of: that they make no changes any more.
+    pub fn warnings(&self) -> Vec<String> {
+        self.lock().warnings.clone()
     }
 
     /// The server that has it is no more. The system beneath goes on: nothing is lost.
@@ -210,11 +256,14 @@ impl Disk {
 
     /// Whether it can be relied on that a write outside of the bad ranges will be taken.
     pub fn takes_writes(&self) -> bool {
-        let faults = &self.lock().faults;
+        let state = self.lock();
+        let faults = &state.faults;
+        // A lease may have to be renewed first.
+        let is_uneasy = state.habits.service.is_some() && !state.is_calm;
         let fails = faults.failing_writes + faults.failing_flushes > 0 || faults.full;
         // What fails once is tried again.
         let is_dead = faults.nth.is_some() && faults.dead_after;
-        !(fails || is_dead || faults.stalled)
+        !(fails || is_dead || faults.stalled || is_uneasy)
     }
 
     /// It was asked too often for a run that goes forward.
@@ -299,16 +348,15 @@ impl Shared {
     }
 }
 
-impl Ticket {
-    /// Waits until the request takes effect.
-    async fn effect(&self) -> io::Result<MutexGuard<'_, State>> {
-        sleep(self.to_effect).await;
+impl Shared {
+    /// Waits until it does anything; for a server only while that is alive.
+    async fn awake(&self, owner: Option<u64>) -> io::Result<MutexGuard<'_, State>> {
         loop {
-            let mut released = std::pin::pin!(self.shared.released.notified());
+            let mut released = std::pin::pin!(self.released.notified());
             released.as_mut().enable();
             {
-                let state = self.shared.lock();
-                if state.owner != self.owner {
+                let state = self.lock();
+                if owner.is_some_and(|owner| state.owner != owner) {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
                 if state.requests >= REQUESTS_MAX {
@@ -321,6 +369,14 @@ impl Ticket {
             released.await;
         }
         pending().await
+    }
+}
+
+impl Ticket {
+    /// Waits until the request takes effect.
+    async fn effect(&self) -> io::Result<MutexGuard<'_, State>> {
+        sleep(self.to_effect).await;
+        self.shared.awake(Some(self.owner)).await
     }
 
     async fn answer<T>(&self, result: io::Result<T>) -> io::Result<T> {

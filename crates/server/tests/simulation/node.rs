@@ -5,8 +5,10 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::time::{Instant, sleep};
 use undercroft_nbd::{Connector, Transport};
 use undercroft_server::process::{Running, ServerConfig, Settings, Surroundings};
 
@@ -21,6 +23,10 @@ const CACHE: &str = "64MiB";
 
 /// Seconds for which an end offers a store what it does not take.
 const CLOSE_S: i64 = 3;
+
+/// Within this time volumes at a service are open, if nothing is wrong with it: a lease lasts 15 s,
+/// and requests of those that had it before may be late.
+const OPENS: Duration = Duration::from_secs(40);
 
 pub struct Node {
     pub name: &'static str,
@@ -116,17 +122,30 @@ impl Node {
         let surroundings = Surroundings {
             stores: Some(Arc::new(move |volume| {
                 let found = disks.iter().find(|(name, _)| name == volume);
-                found.map(|(_, disk)| disk.open())
+                found.map(|(_, disk)| disk.open(life))
             })),
             connector: self.connector(life),
             seed: Some(self.seed + life),
         };
         let started = Running::start_in(&self.config(|_| true), surroundings).await;
         let started = started.map_err(|error| error.to_string())?;
+        self.wait_for_services(&started).await?;
         if is_alive(self) {
             self.port.open(started.server().clone());
             *running = Some(started);
             self.log.line(|| format!("== {} is up", self.name));
+        }
+        Ok(())
+    }
+
+    /// A volume at a service may have to wait for a lease.
+    async fn wait_for_services(&self, started: &Running) -> Result<(), String> {
+        let began = Instant::now();
+        while self.disks.iter().any(Disk::is_service) && !started.absent().is_empty() {
+            if began.elapsed() > OPENS {
+                return Err(format!("{:?} cannot be opened", started.absent()));
+            }
+            sleep(Duration::from_millis(100)).await;
         }
         Ok(())
     }

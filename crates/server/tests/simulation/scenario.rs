@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::disk::Habits;
+use crate::disk::{Habits, Service};
 use crate::flood::Flood;
 use crate::random::Random;
 
@@ -188,6 +188,12 @@ impl Scenario {
         let mut told = slow.clone().fork();
         volumes.iter_mut().for_each(|volume| volume.report(&mut told));
         let mut sizes = told.fork();
+        let mut services = sizes.clone().fork();
+        // Not below others: a server above may show for long what a late PUT has replaced.
+        if height == 1 && services.percent(25) {
+            let service = Service::draw(&mut services);
+            volumes.iter_mut().for_each(|volume| volume.habits.service = Some(service.clone()));
+        }
         let burst = slow.percent(20).then_some(Flood::Bursts);
         // To see what else there is.
         let without = std::env::var("SIMULATE_WITHOUT").unwrap_or_default();
@@ -282,6 +288,7 @@ impl VolumeDraw {
                 at_a_time: None,
                 takes_many: random.percent(50),
                 trim_zeroes: random.percent(50),
+                service: None,
             },
         }
     }
@@ -347,6 +354,9 @@ impl fmt::Display for Scenario {
             let servers: Vec<_> = volume.servers.iter().map(|s| s.options.as_str()).collect();
             let servers = servers.join(" above ");
             write!(f, "{} of {} bytes: {servers}; ", volume.name, volume.bytes)?;
+            if let Some(service) = &volume.habits.service {
+                write!(f, "{service:?}; ")?;
+            }
         }
         let Scenario { clients, depth, requests, buffer, .. } = self;
         if let Some(flood) = &self.flood {

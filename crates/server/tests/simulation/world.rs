@@ -26,6 +26,9 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 /// Names of the servers, the highest first.
 const NAMES: [&str; 3] = ["top", "second", "third"];
 
+/// Within this time the lease on a volume is renewed, whatever came before.
+const RENEWS: Duration = Duration::from_secs(30);
+
 /// Time that a run may take with its faults.
 const RUN: Duration = Duration::from_secs(3600);
 
@@ -115,6 +118,7 @@ impl World {
         if disks.iter().any(Disk::is_overrun) {
             faults.push("a disk is asked again and again, without end".to_owned());
         }
+        faults.extend(disks.iter().flat_map(Disk::warnings));
         faults
     }
 
@@ -136,6 +140,9 @@ impl World {
     async fn last_look(self: &Arc<World>) -> Vec<String> {
         let mut faults = Vec::new();
         self.lowest().disks().iter().for_each(Disk::heal);
+        if timeout(PATIENCE, self.calm()).await.is_err() {
+            return vec!["a volume at a service does not come back".to_owned()];
+        }
         if timeout(PATIENCE, self.reload()).await.is_err() {
             return vec!["the last reload has not ended".to_owned()];
         }
@@ -174,6 +181,19 @@ impl World {
             faults.push("the last end has not ended".to_owned());
         }
         faults
+    }
+
+    /// Services are well again. Waits until each volume is there, and can have renewed its lease.
+    async fn calm(&self) {
+        let disks = self.lowest().disks();
+        disks.iter().for_each(Disk::calm);
+        while disks.iter().any(Disk::is_service) {
+            sleep(RENEWS).await;
+            let running = self.lowest().running.lock().await;
+            if running.as_ref().is_none_or(|running| running.absent().is_empty()) {
+                break;
+            }
+        }
     }
 
     /// Waits until the requests of clients that have gone have ended, too.

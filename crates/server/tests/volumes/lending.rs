@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use undercroft_server::Volume;
-use undercroft_server::process::{Running, ServerConfig, Settings, Surroundings};
+use undercroft_server::process::{OpeningStore, Running, ServerConfig, Settings, Surroundings};
 
 use crate::common::{Shared, TestStore, read, write};
 
@@ -40,7 +40,10 @@ impl Server {
         let store = |name: &str| (name.to_owned(), TestStore::new(4 << 20, 512, 1));
         let stores: HashMap<_, _> = volumes.iter().map(|(name, _)| store(name)).collect();
         let given = stores.clone();
-        let give = move |name: &str| given.get(name).map(|s| Arc::new(Shared(s.clone())) as _);
+        let open = |s: &Arc<TestStore>| -> OpeningStore {
+            Box::pin(std::future::ready(Ok(Arc::new(Shared(s.clone())) as _)))
+        };
+        let give = move |name: &str| given.get(name).map(open);
         let surroundings = Surroundings { stores: Some(Arc::new(give)), ..Surroundings::default() };
         let running = Running::start_in(&config, surroundings).await.unwrap();
         let blocks = config.volumes.iter().map(|volume| u64::from(volume.cache_blocks)).sum();

@@ -88,20 +88,18 @@ impl BucketStore {
         options: &OpenOptions,
         name: String,
     ) -> io::Result<(BucketStore, bool)> {
-        let read_only = options.read_only;
-        if let ObjectPlace::Bucket(ObjectService::S3, ..) = spec.place {
+        let (read_only, given) = (options.read_only, options.objects.clone());
+        if let (None, ObjectPlace::Bucket(ObjectService::S3, ..)) = (&given, &spec.place) {
             let finding = tokio::task::spawn_blocking(place::find_credentials);
             finding.await.map_err(io::Error::other)??;
         }
-        let place = Place::new(&spec.place)?;
+        let place = Place::new(&spec.place, given)?;
         let may_make = !read_only && !options.must_exist;
-        let (description, is_new) = Description::open(&place, spec, may_make).await?;
+        let (mut description, is_new) = Description::open(&place, spec, may_make).await?;
         let owner = Owner::new(&place, spec, read_only).await?;
-        let description = if read_only {
-            description
-        } else {
-            description.renewed(&place, owner.is_conditional()).await?
-        };
+        if !read_only {
+            description = description.renewed(&place, owner.is_conditional()).await?;
+        }
         let facts = Facts {
             size: description.size_bytes,
             alignment: 1,

@@ -434,8 +434,7 @@ impl Data {
             match existing(self.place.objects.get_opts(&path, options).await)? {
                 Some(found) if found.meta.size == size => {
                     let is_empty = size == STAMP_BYTES;
-                    let (e_tag, version) = (&found.meta.e_tag, &found.meta.version);
-                    let tag = self.place.tag(e_tag.clone(), version.clone());
+                    let tag = self.place.tag(found.meta.e_tag.clone(), found.meta.version.clone());
                     let tag = tag.ok_or_else(|| untold(&path))?;
                     let end = found.bytes().await.map_err(failure)?;
                     let stamp = Stamp::at_the_end(&end).filter(|_| size != self.object_bytes);

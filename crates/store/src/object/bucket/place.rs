@@ -19,9 +19,12 @@ use super::failure::{NO_CREDENTIALS, failure};
 use crate::object::{ObjectPlace, ObjectService};
 use crate::open::AWAY;
 
+/// A client of a service.
+pub(super) type Objects = Arc<dyn ObjectStore>;
+
 /// The objects of one volume.
 pub(super) struct Place {
-    pub(super) objects: Arc<dyn ObjectStore>,
+    pub(super) objects: Objects,
     prefix: Path,
     /// Whether listings are ordered by name.
     ordered: bool,
@@ -43,9 +46,9 @@ impl Tag {
 }
 
 impl Place {
-    /// Sets up the client, without contacting the service.
-    pub(super) fn new(place: &ObjectPlace) -> io::Result<Place> {
-        let (objects, prefix, ordered): (Arc<dyn ObjectStore>, _, _) = match place {
+    /// Sets up the client, if none is given for a bucket, without contacting the service.
+    pub(super) fn new(place: &ObjectPlace, given: Option<Objects>) -> io::Result<Place> {
+        let (objects, prefix, ordered): (Objects, _, _) = match place {
             ObjectPlace::Memory => (Arc::new(InMemory::new()), Path::default(), true),
             ObjectPlace::Folder(folder) => {
                 std::fs::create_dir_all(folder)?;
@@ -54,7 +57,8 @@ impl Place {
             }
             ObjectPlace::Bucket(service, bucket, prefix) => {
                 let prefix = Path::parse(prefix).map_err(|error| failure(error.into()))?;
-                (client(*service, bucket).map_err(failure)?, prefix, true)
+                let objects = given.map_or_else(|| client(*service, bucket), Ok);
+                (objects.map_err(failure)?, prefix, true)
             }
         };
         let by_generation = matches!(place, ObjectPlace::Bucket(ObjectService::Gs, ..));
@@ -63,7 +67,7 @@ impl Place {
 
     /// Objects without a prefix, for tests.
     #[cfg(test)]
-    pub(super) fn of(objects: Arc<dyn ObjectStore>) -> Place {
+    pub(super) fn of(objects: Objects) -> Place {
         Place { objects, prefix: Path::default(), ordered: true, by_generation: false }
     }
 
@@ -152,7 +156,7 @@ pub(super) fn find_credentials() -> io::Result<()> {
     })
 }
 
-fn client(service: ObjectService, bucket: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn client(service: ObjectService, bucket: &str) -> object_store::Result<Objects> {
     set_cryptography();
     Ok(match service {
         ObjectService::S3 => {
