@@ -86,7 +86,10 @@ impl Shard {
         let Self { slots: all, active, watchers, pool, .. } = self;
         let end = slots.end.min(all.len());
         if slots.start == 0 {
-            active.values_mut().for_each(|record| move_out(&mut record.state.content, pool));
+            // In order, so that every run moves the same ones if frames are short.
+            let mut all: Vec<_> = active.iter_mut().collect();
+            all.sort_unstable_by_key(|(block, _)| **block);
+            all.into_iter().for_each(|(_, record)| move_out(&mut record.state.content, pool));
             let placement = &mut watchers.placement;
             placement.iter_mut().for_each(|placement| placement.staged.move_surplus(pool));
         }

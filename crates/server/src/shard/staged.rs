@@ -43,7 +43,10 @@ impl Staged {
 
     /// Moves data out of surplus frames; drops those that no frame is free for.
     pub(crate) fn move_surplus(&mut self, pool: &Pools) {
-        for (_, data) in self.blocks.values_mut() {
+        // In order, so that every run gives up the same ones if frames are short.
+        let mut all: Vec<_> = self.blocks.iter_mut().collect();
+        all.sort_unstable_by_key(|(block, _)| **block);
+        for (_, (_, data)) in all {
             if data.as_ref().is_some_and(Frame::is_surplus) {
                 let old = data.take();
                 *data = old.and_then(|old| {

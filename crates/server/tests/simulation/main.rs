@@ -38,7 +38,8 @@ fn replay() {
 
 #[test]
 fn one_seed_has_one_outcome() {
-    for seed in 1..=6 {
+    // The last one has content in surplus memory while frames are short.
+    for seed in (1..=6).chain([20]) {
         let (once, again) = (run::seed(seed, false), run::seed(seed, false));
         assert_eq!(once.hash, again.hash, "seed {seed}");
         assert_eq!(once.requests, again.requests, "seed {seed}");
