@@ -312,7 +312,8 @@ impl Served {
             options.push_str(",cache=off");
             return Served { write: "through", options };
         }
-        options.push_str(&format!(",cache={},policy={policy}", cache.max(2) * block));
+        // Its adviser would work on a thread of its own, and be done sooner or later.
+        options.push_str(&format!(",cache={},policy={policy},adviser=no", cache.max(2) * block));
         if placement != "access" {
             let mut chosen = placement.to_owned();
             if placement == "eviction" {
