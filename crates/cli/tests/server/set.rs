@@ -288,7 +288,8 @@ async fn idle_room_is_lent_and_shown() {
     assert!(metrics.contains("undercroft_share_blocks{volume=\"a\"} 256"), "{metrics}");
     server.wait_for_log("is idle, and lends room of its cache");
     server.wait_for_log("borrows room of other volumes' cache");
-    // It is said when a look finds the volume busy and all there: one that pauses may lend again.
+    // The server looks once a second, and says so if the volume has its share and is busy then.
+    // So the test reads until it has been said.
     while !server.log().contains("has all of its cache again") {
         for block in 0..64_u64 {
             read(&a, block * 4096, 4096).await.unwrap();

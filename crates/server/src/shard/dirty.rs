@@ -104,7 +104,7 @@ impl DirtyBounds {
     }
 
     /// Whether one more change may wait to be written out.
-    pub(super) fn hold(&self, dirty: &DirtySet) -> bool {
+    pub(super) fn allow_more(&self, dirty: &DirtySet) -> bool {
         if dirty.count() + dirty.writing_count() >= self.max {
             return false;
         }

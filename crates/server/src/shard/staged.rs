@@ -44,17 +44,16 @@ impl Staged {
     /// Moves data out of surplus frames; drops those that no frame is free for.
     pub(crate) fn move_surplus(&mut self, pool: &Pools) {
         // In order, so that every run gives up the same ones if frames are short.
-        let mut all: Vec<_> = self.blocks.iter_mut().collect();
-        all.sort_unstable_by_key(|(block, _)| **block);
-        for (_, (_, data)) in all {
-            if data.as_ref().is_some_and(Frame::is_surplus) {
-                let old = data.take();
-                *data = old.and_then(|old| {
-                    let mut other = pool.take()?;
-                    other.copy_from_slice(old.as_ref());
-                    Some(other.freeze())
-                });
-            }
+        let all = self.blocks.iter_mut();
+        let mut surplus: Vec<_> =
+            all.filter(|(_, (_, data))| data.as_ref().is_some_and(Frame::is_surplus)).collect();
+        surplus.sort_unstable_by_key(|(block, _)| **block);
+        for (_, (_, data)) in surplus {
+            *data = data.take().and_then(|old| {
+                let mut other = pool.take()?;
+                other.copy_from_slice(old.as_ref());
+                Some(other.freeze())
+            });
         }
     }
 

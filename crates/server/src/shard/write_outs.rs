@@ -71,7 +71,7 @@ pub(super) fn lent_frames(cache: &Level, pool: &Pools) -> usize {
 impl Shard {
     /// Whether a write may be answered now, and reach the store later.
     pub(crate) fn delays_writes(&self) -> bool {
-        self.geometry.write_back && self.bounds.hold(&self.dirty)
+        self.geometry.write_back && self.bounds.allow_more(&self.dirty)
     }
 
     /// Whether written blocks that are not resident may be in memory until they are written out, so

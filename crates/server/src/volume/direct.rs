@@ -37,9 +37,10 @@ impl Volume {
         let (volume, is_change) = (Arc::clone(self), changes.is_some());
         self.runtime.spawn(async move {
             let task = async {
-                let begun = volume.losses.now();
+                let tells = is_change && !durable;
+                let begun = tells.then(|| volume.losses.now());
                 let outcome = volume.ask_directly(command, offset, length, durable).await;
-                if is_change && !durable && outcome.is_ok() {
+                if let (Some(begun), Ok(_)) = (begun, &outcome) {
                     volume.losses.note_change(begun);
                 }
                 volume.direct.ended(op, blocks, outcome.is_err());

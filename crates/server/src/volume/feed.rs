@@ -11,14 +11,13 @@
 //! blocks are listed, and never while they are hashed. `summary.rs` does that.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use undercroft_cache::WriteMode;
 use undercroft_hints::{BlockRun, EvictFlags, Follow, Following, Hint, put_end};
 
 use crate::counters::AwareStats;
-use crate::lock::lock;
 use crate::shard::content_log::{Change, ContentLog};
 use crate::volume::Volume;
 
@@ -98,15 +97,18 @@ pub(crate) struct Follower {
 }
 
 impl Volume {
-    /// Counters of what followers were told, if there were any.
-    pub(crate) fn told_to_followers(&self) -> Option<AwareStats> {
-        let feed = lock(&self.feed);
-        let counted = AwareStats { followers: feed.followers.len() as u64, ..feed.stats };
-        (counted != AwareStats::default()).then_some(counted)
+    pub(super) fn feed(&self) -> MutexGuard<'_, Feed> {
+        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Feed {
+    /// Counters of what followers were told, if there were any.
+    pub(crate) fn told(&self) -> Option<AwareStats> {
+        let counted = AwareStats { followers: self.followers.len() as u64, ..self.stats };
+        (counted != AwareStats::default()).then_some(counted)
+    }
+
     /// Updates the shards after a follower came or left. Shards record changes as long as there are
     /// followers. The level is also told the largest capacity of the followers' caches.
     fn followers_changed(&mut self, volume: &Volume) {
@@ -182,7 +184,7 @@ impl Follower {
         if follow.what == Following::Nothing || volume.config().cache_blocks == 0 {
             return Ok((None, 0));
         }
-        let mut feed = lock(&volume.feed);
+        let mut feed = volume.feed();
         if feed.followers.len() >= FOLLOWERS_MAX {
             return Err(NoRoom);
         }
@@ -223,7 +225,7 @@ impl Follower {
     /// examined.
     pub(crate) fn tell(&mut self, bytes: usize) -> (Bytes, u64) {
         let volume = Arc::clone(&self.volume);
-        let mut feed = lock(&volume.feed);
+        let mut feed = volume.feed();
         feed.gather(&volume);
         let mut out = BytesMut::new();
         let mut more = 0;
@@ -346,7 +348,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        let mut feed = lock(&self.volume.feed);
+        let mut feed = self.volume.feed();
         let own = self.follow.capacity_blocks;
         if let Some(at) = feed.followers.iter().position(|&blocks| blocks == own) {
             feed.followers.swap_remove(at);

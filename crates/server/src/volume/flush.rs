@@ -46,7 +46,8 @@ impl Volume {
 
     /// Tells the store to make durable what it has.
     pub(crate) async fn ask_to_flush(self: &Arc<Self>) -> Result<(), Failed> {
-        let (store, bounds) = (Arc::clone(&self.store), self.shards.unflushed_so_far());
+        let store = Arc::clone(&self.store);
+        let bounds = self.losses.are_possible().then(|| self.shards.unflushed_so_far());
         let syncing = self.pace.as_ref().map(Pace::begin_sync);
         let asked = async move { store.flush().await };
         let flushed = self.store_health.ask(StoreRequest::Flush, asked).await;
@@ -54,11 +55,10 @@ impl Volume {
             syncing.ended(flushed.is_ok());
             self.write_out_next();
         }
-        if flushed.is_ok() {
-            self.shards.flushed_below(&bounds);
-        }
-        if flushed.is_err() {
-            self.flush_failures.fetch_add(1, Ordering::Relaxed);
+        match (&flushed, bounds) {
+            (Ok(()), Some(bounds)) => self.shards.flushed_below(&bounds),
+            (Ok(()), None) => {}
+            (Err(_), _) => _ = self.flush_failures.fetch_add(1, Ordering::Relaxed),
         }
         flushed
     }

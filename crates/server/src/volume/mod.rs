@@ -348,7 +348,7 @@ impl Volume {
             (None, Some(aware)) => aware.receive_hints(&lock(&self.hint_counts)),
             (None, None) => {}
         }
-        if let Some(counted) = self.told_to_followers() {
+        if let Some(counted) = self.feed().told() {
             stats.aware.get_or_insert_default().sum(&counted);
         }
         self.direct.add_to(&mut stats);

@@ -117,11 +117,11 @@ impl Volume {
             return Err("the volume is in use already".into());
         }
         let mut blocks = Vec::new();
-        for (mut shard, cache) in self.shards.each().zip(caches) {
+        for (index, cache) in caches.into_iter().enumerate() {
             cache.known().for_each(|block| _ = self.geometry.first_touch(block));
             let residents = cache.residents().into_iter().rev().map(|(block, _)| block);
             blocks.extend(residents.enumerate());
-            shard.take_on(cache);
+            self.shards.lock(index).take_on(cache);
         }
         blocks.sort_by_key(|&(rank, _)| rank);
         Ok(blocks.into_iter().map(|(_, block)| block).collect())
