@@ -1,13 +1,8 @@
 //! Accounts for late requests: those answered with EIO before they ended. Their number and bytes
 //! are limited (`volume/timeouts.rs` explains why they continue).
 
-use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use undercroft_nbd::Failure;
-
-use crate::answer::Failed;
 
 /// Most late requests.
 const OVERDUE_MAX: u64 = 1024;
@@ -23,8 +18,6 @@ pub(crate) struct LateRequests {
     bytes: AtomicU64,
     /// Number of all late requests so far.
     all: AtomicU64,
-    /// The byte ranges that late changes may still change; for volumes without a cache.
-    changing: Mutex<Vec<Range<u64>>>,
 }
 
 /// A late request; it ends when this is dropped.
@@ -32,17 +25,15 @@ pub(crate) struct LateRequests {
 pub(crate) struct Late {
     of: Arc<LateRequests>,
     bytes: u64,
-    changes: Option<Range<u64>>,
 }
 
 impl LateRequests {
     /// Adds a late request for `bytes` bytes.
-    pub(crate) fn begin(self: &Arc<Self>, bytes: u64, changes: Option<Range<u64>>) -> Late {
-        self.changing().extend(changes.clone());
+    pub(crate) fn begin(self: &Arc<Self>, bytes: u64) -> Late {
         self.all.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::SeqCst);
         self.open.fetch_add(1, Ordering::SeqCst);
-        Late { of: Arc::clone(self), bytes, changes }
+        Late { of: Arc::clone(self), bytes }
     }
 
     /// Number of late requests that have not ended.
@@ -55,21 +46,6 @@ impl LateRequests {
         self.all.load(Ordering::Relaxed)
     }
 
-    fn changing(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Refuses a change of bytes that a late request may still change.
-    pub(crate) fn check_change(&self, bytes: &Range<u64>) -> Result<(), Failed> {
-        let overlaps = |late: &Range<u64>| late.start < bytes.end && bytes.start < late.end;
-        if self.open() > 0 && self.changing().iter().any(overlaps) {
-            let text = "the store has not answered an earlier change of these bytes, which may \
-                        still take effect";
-            return Err(Failed::new(Failure::Io, text));
-        }
-        Ok(())
-    }
-
     /// Whether the limits are reached.
     pub(crate) fn is_full(&self) -> bool {
         self.open.load(Ordering::Relaxed) >= OVERDUE_MAX
@@ -79,12 +55,6 @@ impl LateRequests {
 
 impl Drop for Late {
     fn drop(&mut self) {
-        if let Some(changes) = &self.changes {
-            let mut changing = self.of.changing();
-            if let Some(at) = changing.iter().position(|one| one == changes) {
-                changing.swap_remove(at);
-            }
-        }
         self.of.bytes.fetch_sub(self.bytes, Ordering::SeqCst);
         self.of.open.fetch_sub(1, Ordering::SeqCst);
     }

@@ -1,4 +1,5 @@
-//! A volume without a cache: every request goes directly to the store.
+//! A volume without a cache: every request goes directly to the store; only changes of the same
+//! bytes wait for each other (`changes_in_order.rs`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,17 +28,17 @@ impl Volume {
             0 => 0,
             length => self.geometry.blocks(offset, length).count() as u64,
         };
-        let changes = command.changes().then(|| offset..offset.saturating_add(length));
-        if let Some(Err(failed)) =
-            changes.as_ref().map(|bytes| self.late_requests.check_change(bytes))
-        {
-            return self.answer_one(asked.complete(Err(failed)));
-        }
+        let change = command
+            .changes()
+            .then(|| self.changes_in_order.begin(offset..offset.saturating_add(length)));
         self.direct.asked(op, blocks);
-        let (volume, is_change) = (Arc::clone(self), changes.is_some());
+        let volume = Arc::clone(self);
         self.runtime.spawn(async move {
             let task = async {
-                let tells = is_change && !durable;
+                if let Some(change) = &change {
+                    change.turn().await;
+                }
+                let tells = change.is_some() && !durable;
                 let begun = tells.then(|| volume.losses.now());
                 let outcome = volume.ask_directly(command, offset, length, durable).await;
                 if let (Some(begun), Ok(_)) = (begun, &outcome) {
@@ -54,7 +55,7 @@ impl Volume {
                 |asked: RequestContext, outcome| Completion { source, ..asked.complete(outcome) };
             // TRIM and similar requests need no memory for their length.
             let bytes = if source == Source::Miss { length } else { 0 };
-            volume.answer_in_time(asked, (bytes, changes), task, over).await;
+            volume.answer_in_time(asked, bytes, task, over).await;
         });
     }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod block_status;
 pub(crate) mod change;
+mod changes_in_order;
 pub(crate) mod clients;
 pub(crate) mod close;
 pub(crate) mod direct;
@@ -55,6 +56,7 @@ use crate::shard::digests::Hasher;
 use crate::shard::event::Event;
 use crate::shard::ranges::{RANGES_MAX, RangeKind};
 use crate::shard::unflushed::Unflushed;
+use crate::volume::changes_in_order::ChangesInOrder;
 use crate::volume::clients::{ClientCache, Clients, Member, WrongKey};
 use crate::volume::feed::Feed;
 use crate::volume::flush::{Flushes, flusher};
@@ -93,6 +95,7 @@ pub struct Volume {
     pub(crate) latencies: Latencies,
     /// Counters of a volume without a cache.
     pub(crate) direct: DirectCounters,
+    pub(crate) changes_in_order: Arc<ChangesInOrder>,
     /// Notified when something ended that somebody may wait for.
     pub(crate) progress: Notify,
     /// What is at the store; present with write-back.
@@ -212,6 +215,7 @@ impl Volume {
             runtime,
             latencies: Latencies::default(),
             direct: DirectCounters::default(),
+            changes_in_order: Arc::default(),
             progress: Notify::new(),
             flush_wanted: Arc::new(Notify::new()),
             range_order: Mutex::new(0),

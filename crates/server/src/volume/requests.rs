@@ -146,7 +146,7 @@ impl Volume {
     ) {
         let volume = Arc::clone(self);
         self.runtime.spawn(async move {
-            volume.answer_in_time(asked, (0, None), task, RequestContext::complete).await
+            volume.answer_in_time(asked, 0, task, RequestContext::complete).await
         });
     }
 }
@@ -223,8 +223,8 @@ impl Work<'_> {
                 let volume = Arc::clone(volume);
                 volume.runtime.clone().spawn(async move {
                     let left = || volume.shards.untried_below(&bounds);
-                    let (bytes, over) = ((0, None), RequestContext::complete);
-                    volume.answer_unless_stalled(asked, bytes, done, left, over).await;
+                    let over = RequestContext::complete;
+                    volume.answer_unless_stalled(asked, 0, done, left, over).await;
                 });
             }
             Command::BlockStatus { one_extent } => {

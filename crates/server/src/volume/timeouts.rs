@@ -5,8 +5,7 @@
 //! effect at any time, and must never overtake a later one. So the request continues without its
 //! client. Its blocks stay busy, later operations wait in their queues, and memory lent to the
 //! store stays lent. When the store answers, the queues continue in order. Requests that wait in
-//! the queues have time limits of their own, and are answered too. A volume without a cache has no
-//! queues; it refuses a change while an earlier change of the same bytes is late.
+//! the queues have time limits of their own, and are answered too.
 //!
 //! The number of late requests is limited: above [`OVERDUE_MAX`] requests or [`OVERDUE_BYTES_MAX`],
 //! new requests that need the store are refused at once.
@@ -14,7 +13,6 @@
 //! Closing a volume has a time limit of its own (`close.rs`).
 
 use std::future::Future;
-use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -30,15 +28,15 @@ use crate::volume::{Volume, Work};
 
 impl Volume {
     /// Answers a request when its task is done, or when the store has taken too long. The request
-    /// is for `bytes` bytes; `changes` is the range of a change that no queue protects.
+    /// keeps `bytes` bytes of memory.
     pub(crate) async fn answer_in_time(
         self: &Arc<Self>,
         asked: RequestContext,
-        (bytes, changes): (u64, Option<Range<u64>>),
+        bytes: u64,
         task: impl Future<Output = Outcome> + Send,
         finished: impl FnOnce(RequestContext, Outcome) -> Completion,
     ) {
-        self.answer_unless_stalled(asked, (bytes, changes), task, || 0, finished).await;
+        self.answer_unless_stalled(asked, bytes, task, || 0, finished).await;
     }
 
     /// Like [`answer_in_time`](Self::answer_in_time), for a request with several requests to the
@@ -47,7 +45,7 @@ impl Volume {
     pub(crate) async fn answer_unless_stalled(
         self: &Arc<Self>,
         asked: RequestContext,
-        (bytes, changes): (u64, Option<Range<u64>>),
+        bytes: u64,
         task: impl Future<Output = Outcome> + Send,
         left: impl Fn() -> usize + Send,
         finished: impl FnOnce(RequestContext, Outcome) -> Completion,
@@ -68,7 +66,7 @@ impl Volume {
             }
             (time, before) = (limit, now);
         }
-        let _late = self.late_requests.begin(bytes, changes);
+        let _late = self.late_requests.begin(bytes);
         self.answer_one(finished(asked, Err(too_late(limit))));
         let _ = task.await;
     }
@@ -89,7 +87,7 @@ impl Volume {
             // The longest waiting first.
             jobs.sort_by_key(|job| (job.started, job.offset, job.length));
             for job in jobs {
-                let late = || self.late_requests.begin(job.length, None);
+                let late = || self.late_requests.begin(job.length);
                 fx.finished.extend(job.give_up(too_late(limit), late));
             }
             work.finish();
