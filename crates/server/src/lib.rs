@@ -30,6 +30,7 @@ mod job;
 mod late_requests;
 mod layers;
 mod lock;
+mod operations;
 pub mod process;
 mod replace;
 mod savings;

@@ -13,9 +13,10 @@ use undercroft_frames::Pools;
 use crate::config::VolumeConfig;
 use crate::shard::content::Content;
 use crate::shard::digests::{Digests, Hasher};
+use crate::shard::effects::Effects;
 use crate::shard::event::Event;
 use crate::shard::eviction_placement::EvictionPlacement;
-use crate::shard::{Effects, Shard, Slot};
+use crate::shard::{Shard, Slot};
 
 impl Shard {
     /// Changes the capacity, or comes closer to it: at most `most` blocks leave. Returns whether it

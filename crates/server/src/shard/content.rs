@@ -1,12 +1,13 @@
 //! The cached content of one block, and the memory that store reads fill.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
 use undercroft_frames::{Frame, FrameMut};
 use undercroft_nbd::Piece;
-use undercroft_store::Buffer;
+use undercroft_store::{Buffer, Store};
 
 use crate::geometry::zeroes;
 use crate::job::BlockOp;
@@ -186,6 +187,11 @@ impl Memory {
         }
     }
 
+    /// The content of the one block that was read.
+    pub(crate) fn only(all: Vec<Self>) -> Content {
+        all.into_iter().next().map_or(Content::Absent, Self::into_content)
+    }
+
     pub(crate) fn into_content(self) -> Content {
         match self {
             Self::Frame(frame) => Content::Frame(frame.freeze()),
@@ -204,13 +210,26 @@ struct Loan {
     home: Home,
 }
 
+/// Reads from a store into pieces of memory, of each the first so many bytes. Returns the memory.
+pub(crate) async fn read_into(
+    store: &dyn Store,
+    offset: u64,
+    pieces: impl Iterator<Item = (Memory, usize)>,
+) -> io::Result<Vec<Memory>> {
+    let (buffers, home) = Home::lend(pieces);
+    let (buffers, result) = store.read(offset, buffers).await;
+    drop(buffers);
+    result?;
+    home.collect().ok_or_else(|| io::Error::other("the store kept the memory of a read"))
+}
+
 /// Collects the memory that was lent for one store request.
 #[derive(Clone)]
-pub(crate) struct Home(Arc<Mutex<Vec<Option<Memory>>>>);
+struct Home(Arc<Mutex<Vec<Option<Memory>>>>);
 
 impl Home {
     /// Lends pieces of memory; of each, the first `length` bytes.
-    pub(crate) fn lend(pieces: impl Iterator<Item = (Memory, usize)>) -> (Vec<Buffer>, Self) {
+    fn lend(pieces: impl Iterator<Item = (Memory, usize)>) -> (Vec<Buffer>, Self) {
         let home = Self(Arc::default());
         let lend = |(place, (memory, length))| {
             let home = home.clone();
@@ -226,7 +245,7 @@ impl Home {
     }
 
     /// The memory in the order in which it was lent, or `None` if some has not been returned.
-    pub(crate) fn collect(self) -> Option<Vec<Memory>> {
+    fn collect(self) -> Option<Vec<Memory>> {
         std::mem::take(&mut *self.places()).into_iter().collect()
     }
 }

@@ -10,11 +10,12 @@ use undercroft_cache::placement::DataSource;
 use undercroft_cache::{ClientEviction, Down, Sender, WriteMode};
 
 use crate::job::Job;
+use crate::shard::Shard;
 use crate::shard::awaited::Expected;
 use crate::shard::content::{Content, Running};
 use crate::shard::digests::Refusal;
+use crate::shard::effects::Effects;
 use crate::shard::event::Event;
-use crate::shard::{Effects, Shard};
 
 impl Shard {
     /// A client evicted a block and sent its data. The data are used if they equal the volume's

@@ -21,6 +21,7 @@ pub(crate) mod content;
 pub(crate) mod content_log;
 pub(crate) mod digests;
 pub(crate) mod dirty;
+pub(crate) mod effects;
 pub(crate) mod event;
 pub(crate) mod eviction_placement;
 pub(crate) mod execute;
@@ -29,7 +30,6 @@ pub(crate) mod place_evicted;
 pub(crate) mod ranges;
 pub(crate) mod staged;
 mod starved;
-pub(crate) mod store_requests;
 pub(crate) mod unflushed;
 pub(crate) mod validate;
 pub(crate) mod watchers;
@@ -46,15 +46,14 @@ use undercroft_nbd::Piece;
 
 use crate::counters::{ShardCounters, Source};
 use crate::geometry::Geometry;
-use crate::job::{BlockOp, Completions, Job};
-use crate::shard::below::Piggybacked;
+use crate::job::{BlockOp, Job};
 use crate::shard::content::{Active, Content, Origin, Running, Slot};
 use crate::shard::dirty::{DirtyBounds, DirtySet};
+use crate::shard::effects::{ClientWrite, Effects, Fetch};
 use crate::shard::event::{Event, Goes, Leaving};
 use crate::shard::execute::{OpContext, Verdict, execute, write_now};
 use crate::shard::ranges::Ranges;
 use crate::shard::starved::Starved;
-use crate::shard::store_requests::{Action, Run};
 use crate::shard::watchers::Watchers;
 use crate::shard::write_outs::lent_frames;
 
@@ -90,21 +89,6 @@ struct PrefetchScratch {
 pub(crate) struct Requester {
     pub(crate) asker: Asker,
     pub(crate) is_streamed: bool,
-}
-
-/// What must be done after the lock is released.
-#[derive(Default)]
-pub(crate) struct Effects {
-    pub(crate) finished: Completions,
-    pub(crate) runs: Vec<Run>,
-    /// Whether a reload was queued.
-    pub(crate) reload: bool,
-    /// The blocks evicted since the last entry of `runs`.
-    pub(crate) piggybacked: Piggybacked,
-    /// Whether a block was evicted.
-    pub(crate) has_left: bool,
-    /// Whether write-outs are due.
-    pub(crate) writes_out: bool,
 }
 
 impl Shard {
@@ -428,16 +412,21 @@ impl Shard {
                         return;
                     }
                     let piggybacked = std::mem::take(&mut fx.piggybacked);
-                    let action = Action::Fetch(job, Vec::new());
-                    fx.runs.push(Run::of(block, action, None, geometry, piggybacked));
+                    let (first, memory) = (block, Vec::new());
+                    fx.store.fetches.push(Fetch { first, job, memory, piggybacked });
                     return;
                 }
-                Verdict::Write(bytes, at) => {
+                Verdict::Write(bytes, offset) => {
                     record.running = Running::Write;
                     watchers.tell(&Event::Changes { block }, cache, pool, geometry);
                     let piggybacked = std::mem::take(&mut fx.piggybacked);
-                    let action = Action::Write(job, bytes);
-                    fx.runs.push(Run::of(block, action, Some(at), geometry, piggybacked));
+                    let end = match &bytes {
+                        None => geometry.start(block) + job.span(block, geometry).1 as u64,
+                        Some(bytes) => offset + bytes.len() as u64,
+                    };
+                    let (first, count) = (block, 1);
+                    let write = ClientWrite { first, count, job, bytes, offset, end, piggybacked };
+                    fx.store.writes.push(write);
                     return;
                 }
                 // The block's own write-out will free a frame.

@@ -15,14 +15,14 @@ use undercroft_cache::{ClientEviction, Down, Sender};
 use undercroft_frames::FrameMut;
 use undercroft_nbd::Pieces;
 
-use crate::answer::Failed;
 use crate::clock;
 use crate::counters::{AwareStats, CooperationStats, Source};
 use crate::job::{BlockOp, Job, JobKind};
+use crate::shard::Shard;
 use crate::shard::content::{Content, Memory, Origin};
+use crate::shard::effects::{Effects, Ended};
 use crate::shard::event::Event;
 use crate::shard::eviction_placement::{ReloadState, Reloading};
-use crate::shard::{Effects, Shard};
 
 impl Shard {
     /// A client evicted these blocks, in this order.
@@ -181,14 +181,14 @@ impl Shard {
     }
 
     /// The running reload ended.
-    pub(crate) fn end_reload(&mut self, result: Result<Content, Failed>, fx: &mut Effects) {
+    pub(crate) fn end_reload(&mut self, ended: Ended, fx: &mut Effects) {
         let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
         let Some(Reloading { block, state }) = placement.reloading.take() else { return };
         if state == ReloadState::Joined {
-            return self.fetched(block, result, fx);
+            return self.fetched(block, ended, fx);
         }
         self.counters.store_reads += 1;
-        let content = match (state, result) {
+        let content = match (state, ended.result) {
             (_, Err(_)) => {
                 self.counters.read_failures += 1;
                 placement.counters.reloads_failed += 1;

@@ -15,9 +15,10 @@ use hashbrown::HashMap;
 use undercroft_store::Zeroing;
 
 use crate::job::{BlockOp, Job};
+use crate::shard::Shard;
 use crate::shard::content::{Content, Running, Slot};
+use crate::shard::effects::Effects;
 use crate::shard::event::Event;
-use crate::shard::{Effects, Shard};
 
 /// Most ranges registered at a time; further ones wait until one of them is done.
 pub(crate) const RANGES_MAX: usize = 128;
@@ -154,7 +155,7 @@ impl Shard {
     }
 
     /// A range is about to change, or everything that is derived from its blocks is void.
-    pub(super) fn range_begins(&mut self, blocks: &RangeInclusive<u64>) {
+    pub(crate) fn range_begins(&mut self, blocks: &RangeInclusive<u64>) {
         self.cache.range_changes(blocks);
         self.tell(&Event::RangeBegins { blocks });
     }

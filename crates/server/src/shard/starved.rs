@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use crate::job::JobKind;
+use crate::shard::Shard;
 use crate::shard::content::{Memory, Running};
-use crate::shard::store_requests::{Action, Run};
-use crate::shard::{Effects, Shard};
+use crate::shard::effects::{Effects, Fetch};
 
 /// Of so many frames that become free, writes that wait for one get the last.
 const TURNS: u32 = 4;
@@ -45,30 +45,27 @@ impl Starved {
 impl Shard {
     /// Gives a fetch its memory, unless it must wait for it. Called when the whole request has
     /// passed the policy: a block that the request itself evicted again needs no frame.
-    pub(crate) fn assign(&mut self, mut run: Run, fx: &mut Effects) -> Option<Run> {
-        let block = run.first;
-        if let Action::Fetch(job, memory) = &mut run.action {
-            if !memory.is_empty() {
-                return Some(run);
-            }
-            let resident = self.active.get(&block).is_some_and(|record| record.slot.is_some());
-            let frame = if resident { self.pool.take() } else { None };
-            let is_ahead = matches!(job.kind, JobKind::Prefetch);
-            let is_read = matches!(job.kind, JobKind::Read);
-            if frame.is_none() && is_ahead && self.give_up(block, fx) {
-                return None;
-            }
-            if resident && frame.is_none() && self.will_free_frames() {
-                self.starve(block, is_read);
-                return None;
-            }
-            self.counters.served_around += u64::from(resident && frame.is_none());
-            memory.push(match frame {
-                Some(frame) => Memory::Frame(frame),
-                None => Memory::Heap(vec![0; self.geometry.len(block)].into()),
-            });
+    pub(crate) fn assign(&mut self, mut fetch: Fetch, fx: &mut Effects) -> Option<Fetch> {
+        if !fetch.memory.is_empty() {
+            return Some(fetch);
         }
-        Some(run)
+        let block = fetch.first;
+        let resident = self.active.get(&block).is_some_and(|record| record.slot.is_some());
+        let frame = if resident { self.pool.take() } else { None };
+        let is_ahead = matches!(fetch.job.kind, JobKind::Prefetch);
+        if frame.is_none() && is_ahead && self.give_up(block, fx) {
+            return None;
+        }
+        if resident && frame.is_none() && self.will_free_frames() {
+            self.starve(block, matches!(fetch.job.kind, JobKind::Read));
+            return None;
+        }
+        self.counters.served_around += u64::from(resident && frame.is_none());
+        fetch.memory.push(match frame {
+            Some(frame) => Memory::Frame(frame),
+            None => Memory::Heap(vec![0; self.geometry.len(block)].into()),
+        });
+        Some(fetch)
     }
 
     /// Gives up a prefetch that has no frame, unless a client's operation waits for it by now.
@@ -100,11 +97,11 @@ impl Shard {
             if let Some(record) = self.active.get_mut(&block) {
                 record.running = Running::Nothing;
             }
-            let begun = fx.runs.len();
+            let begun = fx.store.fetches.len();
             self.step(block, fx);
-            for run in fx.runs.split_off(begun) {
-                let run = self.assign(run, fx);
-                fx.runs.extend(run);
+            for fetch in fx.store.fetches.split_off(begun) {
+                let fetch = self.assign(fetch, fx);
+                fx.store.fetches.extend(fetch);
             }
         }
     }

@@ -129,7 +129,7 @@ impl Unflushed {
 
     /// The blocks that may be lost. Those that are not lost now may be lost later, until a flush
     /// covers them.
-    pub(super) fn lost(&self) -> Lost {
+    pub(crate) fn lost(&self) -> Lost {
         match self.all {
             Some(_) => Lost::Any,
             None => {

@@ -12,11 +12,10 @@ use std::time::Instant;
 use undercroft_cache::Level;
 use undercroft_frames::Pools;
 
-use crate::shard::below::Piggybacked;
+use crate::shard::Shard;
 use crate::shard::content::{Active, Running};
+use crate::shard::effects::{Effects, WriteOut};
 use crate::shard::event::Event;
-use crate::shard::store_requests::{Action, Run};
-use crate::shard::{Effects, Shard};
 
 /// Blocks of a failed run that are tried alone at a time; each is a store request of its own.
 const ALONE_AT_A_TIME: usize = 32;
@@ -212,8 +211,8 @@ impl Shard {
         let joins = self.dirty.joins(block);
         if let Some(number) = self.dirty.start(block, &mut record.state) {
             record.running = Running::WriteOut(number);
-            let action = Action::WriteOut { data: vec![bytes], joins };
-            fx.runs.push(Run::of(block, action, None, &self.geometry, Piggybacked::new()));
+            let (first, data) = (block, vec![bytes]);
+            fx.store.write_outs.push(WriteOut { first, data, joins });
             self.tell(&Event::WritesOut { block });
         }
     }

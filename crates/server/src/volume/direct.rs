@@ -1,16 +1,16 @@
 //! A volume without a cache: every request goes directly to the store; only changes of the same
 //! bytes wait for each other (`changes_in_order.rs`).
 
+use std::iter::once;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use undercroft_nbd::{CommandKind, Request};
 
 use crate::answer::{Answer, Failed};
 use crate::counters::Source;
 use crate::job::{Completion, RequestContext};
-use crate::shard::content::{Home, Memory};
+use crate::shard::content::{Memory, read_into};
 use crate::volume::Volume;
 use crate::volume::store_state::StoreRequest;
 
@@ -62,19 +62,11 @@ impl Volume {
     /// Reads from the store into newly allocated memory.
     pub(crate) async fn read_directly(&self, offset: u64, length: u64) -> Result<Answer, Failed> {
         // The protocol limits what one client may request.
-        let memory = Memory::Heap(vec![0; length as usize].into());
-        let (buffers, home) = Home::lend([(memory, length as usize)].into_iter());
+        let (memory, length) = (Memory::Heap(vec![0; length as usize].into()), length as usize);
         let store = Arc::clone(&self.store);
-        let bytes = self.store_health.ask(StoreRequest::Read, async move {
-            let (buffers, result) = store.read(offset, buffers).await;
-            drop(buffers);
-            result?;
-            let memory = home.collect().and_then(|mut all| all.pop());
-            let content = memory.map(|memory| memory.into_content());
-            content
-                .and_then(|content| content.piece(0, length as usize))
-                .ok_or_else(|| std::io::Error::other("the store kept the memory of a read"))
-        });
-        bytes.await.map(|bytes: Bytes| Answer::Data(bytes.into()))
+        let read = async move { read_into(&*store, offset, once((memory, length))).await };
+        let read = self.store_health.ask(StoreRequest::Read, read).await?;
+        let bytes = Memory::only(read).piece(0, length).unwrap_or_default();
+        Ok(Answer::Data(bytes.into()))
     }
 }

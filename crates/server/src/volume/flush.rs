@@ -18,10 +18,12 @@ use futures_util::future::{BoxFuture, Shared};
 
 use crate::answer::Failed;
 use crate::clock;
-use crate::shard::store_requests::WRITE_OUT_BYTES_MAX;
 use crate::volume::pace::Pace;
 use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
+
+/// Most bytes of dirty blocks in one store request.
+const WRITE_OUT_BYTES_MAX: u64 = 1 << 20;
 
 impl Volume {
     /// Makes everything durable that was answered when `bounds` was taken.

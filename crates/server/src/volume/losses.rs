@@ -22,7 +22,7 @@ pub(crate) struct Losses {
     store: Arc<dyn Store>,
     /// How often the store may have gone back to an older state, whether or not sessions must be
     /// told.
-    pub(super) epoch: AtomicU64,
+    pub(crate) epoch: AtomicU64,
     /// Whether no request counts as done before the store has it durably, so that no loss must be
     /// told.
     pub(crate) confirms: bool,

@@ -11,7 +11,6 @@ pub(crate) mod feed;
 pub(crate) mod flush;
 pub(crate) mod hint_batch;
 pub(crate) mod hint_dispatch;
-pub(crate) mod launch;
 pub(crate) mod losses;
 pub(crate) mod pace;
 pub(crate) mod range_requests;
@@ -506,15 +505,6 @@ impl Volume {
     /// data that clients hand over are refused.
     pub fn forget_digests(&self) {
         self.shards.tell(&Event::ContentsUnknown);
-    }
-
-    /// The store may have lost what it had answered and not made durable. Call this without any
-    /// lock, before any request reaches the store in its new state.
-    pub(crate) fn lost_below(&self) {
-        // First, so that requests that end from now on notice the loss.
-        self.losses.epoch.fetch_add(1, Ordering::SeqCst);
-        self.shards.each().for_each(|mut shard| shard.lost_below());
-        self.progress.notify_waiters();
     }
 
     /// The counters that this cache reports to a server below.

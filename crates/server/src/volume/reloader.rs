@@ -2,15 +2,16 @@
 //! when there are none. A demand request never waits for a reload; a reload that comes too late is
 //! dropped.
 
+use std::iter::once;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::answer::Failed;
 use crate::clock;
-use crate::shard::content::{Content, Home, Memory};
+use crate::shard::content::{Memory, read_into};
+use crate::shard::effects::Ended;
 use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
@@ -70,21 +71,14 @@ impl Volume {
     async fn reload(self: &Arc<Self>, reload: Reload) {
         let Reload { shard, block, memory } = reload;
         let (offset, length) = (self.geometry.start(block), self.geometry.len(block));
-        let (buffers, home) = Home::lend([(memory, length)].into_iter());
-        let store = Arc::clone(&self.store);
-        let read = self.store_health.ask(StoreRequest::Read, async move {
-            let (buffers, result) = store.read(offset, buffers).await;
-            drop(buffers);
-            result
-        });
-        let content: Result<Content, Failed> = read.await.and_then(|()| {
-            let kept = std::io::Error::other("the store kept the memory of a read");
-            let memory = home.collect().and_then(|mut all| all.pop());
-            memory.map(Memory::into_content).ok_or_else(|| Failed::from(kept))
-        });
+        let (store, epoch) = (Arc::clone(&self.store), self.losses.epoch());
+        let read = async move { read_into(&*store, offset, once((memory, length))).await };
+        let result = self.store_health.ask(StoreRequest::Read, read).await.map(Memory::only);
         let mut work = Work::new(self);
         let (shard, fx) = work.nth_shard(shard);
-        shard.end_reload(content, fx);
+        // Checked under the lock: a loss that comes later finds what is stored here.
+        let is_lost = result.is_ok() && self.losses.epoch() != epoch;
+        shard.end_reload(Ended { result, is_alone: true, is_lost }, fx);
         work.finish();
         self.progress.notify_waiters();
     }

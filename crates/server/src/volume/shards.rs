@@ -2,7 +2,8 @@
 //! them with its effects after the locks are released. At most one lock is held at a time, so what
 //! is asked of several shards is not from one moment.
 //!
-//! Not here: what a request does to a shard (`shard/`), and how the store is asked (`launch.rs`).
+//! Not here: what a request does to a shard (`shard/`), and how the store is asked
+//! (`operations/`).
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,9 +14,10 @@ use undercroft_cache::content::{AT_ONCE, Body, Digest};
 use crate::geometry::Geometry;
 use crate::job::{Completion, Completions};
 use crate::lock::lock;
+use crate::shard::Shard;
+use crate::shard::effects::{Effects, StoreRequests};
 use crate::shard::event::Event;
 use crate::shard::unflushed::Unflushed;
-use crate::shard::{Effects, Shard};
 use crate::volume::Volume;
 
 /// Blocks handled before the lock is released for a moment.
@@ -165,7 +167,7 @@ impl Shards {
 /// Some work on shards. It holds one lock at a time, keeps it over successive steps on the same
 /// shard, and carries out the effects after releasing it.
 pub(crate) struct Work<'v> {
-    pub(super) volume: &'v Arc<Volume>,
+    pub(crate) volume: &'v Arc<Volume>,
     guard: Option<(usize, MutexGuard<'v, Shard>)>,
     steps: u32,
     /// Whether store requests that are answered at once may end before [`finish`](Self::finish)
@@ -251,14 +253,14 @@ impl<'v> Work<'v> {
 
     /// Answers requests that ended, and starts the store requests.
     pub(crate) fn finish(mut self) {
-        let mut runs = Vec::new();
+        let mut fetches = Vec::new();
         loop {
-            for run in std::mem::take(&mut self.fx.runs) {
-                let (shard, fx) = self.shard(run.first);
-                runs.extend(shard.assign(run, fx));
+            for fetch in std::mem::take(&mut self.fx.store.fetches) {
+                let (shard, fx) = self.shard(fetch.first);
+                fetches.extend(shard.assign(fetch, fx));
             }
             self.release();
-            if self.fx.runs.is_empty() {
+            if self.fx.store.fetches.is_empty() {
                 break;
             }
         }
@@ -267,8 +269,10 @@ impl<'v> Work<'v> {
         }
         // Answers first, so that hits do not wait for store requests that end at once.
         self.volume.answer(self.fx.finished);
-        if !runs.is_empty() {
-            self.volume.launch(runs, self.at_once);
+        let StoreRequests { writes, write_outs, .. } = self.fx.store;
+        if !(fetches.is_empty() && writes.is_empty() && write_outs.is_empty()) {
+            let requests = StoreRequests { fetches, writes, write_outs };
+            self.volume.ask_store(requests, self.at_once);
         }
         if self.fx.writes_out {
             self.volume.write_out_due();

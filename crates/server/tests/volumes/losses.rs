@@ -1,159 +1,21 @@
 //! A store that loses what it had answered and not flushed while the volume lives on, as another
 //! server does that is killed: who is told, what is read afterwards, and what is written again.
 
-use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::sync::oneshot::Receiver;
 use undercroft_frames::Memory;
+use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::{Command, Export, Peer, Session};
-use undercroft_server::{Answer, Outcome, Volume, VolumeConfig, VolumeExport, Write};
-use undercroft_store::{Answer as StoreAnswer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+use undercroft_server::{
+    Answer, Caller, Outcome, ReceivedHints, Volume, VolumeConfig, VolumeExport, Write,
+};
 
-use crate::common::{self, READ, Request, Shared, TestStore, ask, config, settle, write_of};
-
-const BLOCK: u64 = 4096;
-const SIZE: usize = 256 * BLOCK as usize;
-
-/// Answers of a kind that wait, after the request has taken effect.
-#[derive(Default)]
-struct Held {
-    is_held: AtomicBool,
-    released: Notify,
-}
-
-impl Held {
-    async fn pass(&self) {
-        loop {
-            let mut released = std::pin::pin!(self.released.notified());
-            released.as_mut().enable();
-            if !self.is_held.load(Ordering::SeqCst) {
-                return;
-            }
-            released.await;
-        }
-    }
-
-    fn hold(&self) {
-        self.is_held.store(true, Ordering::SeqCst);
-    }
-
-    fn release(&self) {
-        self.is_held.store(false, Ordering::SeqCst);
-        self.released.notify_waiters();
-    }
-}
-
-/// A store that loses.
-struct Losing {
-    store: Arc<TestStore>,
-    losses: AtomicU64,
-    calls: Mutex<Vec<OnLoss>>,
-    /// Answers of reads and writes.
-    answers: Held,
-    /// Flushes, before they take effect.
-    flushes: Held,
-}
-
-impl Losing {
-    fn new() -> Arc<Losing> {
-        let store = TestStore::new(SIZE, 512, 1);
-        let (answers, flushes) = (Held::default(), Held::default());
-        let (losses, calls) = (AtomicU64::new(0), Mutex::default());
-        Arc::new(Losing { store, losses, calls, answers, flushes })
-    }
-
-    /// What was not flushed is gone.
-    fn lose(&self) {
-        {
-            let mut images = self.store.inner.lock().unwrap();
-            images.volatile.clear();
-            images.live = images.durable.clone();
-        }
-        self.losses.fetch_add(1, Ordering::SeqCst);
-        self.calls.lock().unwrap().iter().for_each(|call| call());
-    }
-
-    fn durable(&self, block: u64) -> u8 {
-        self.store.inner.lock().unwrap().durable[(block * BLOCK) as usize]
-    }
-
-    fn count(&self, is_meant: impl Fn(&Request) -> bool) -> usize {
-        self.store.log().iter().filter(|request| is_meant(request)).count()
-    }
-
-    fn reads(&self) -> usize {
-        self.count(|request| matches!(request, Request::Read(..)))
-    }
-}
-
-struct Handed(Arc<Losing>);
-
-impl Handed {
-    fn inner(&self) -> Shared {
-        Shared(Arc::clone(&self.0.store))
-    }
-
-    fn later<T: Send + 'static>(&self, answer: StoreAnswer<T>) -> StoreAnswer<T> {
-        let store = Arc::clone(&self.0);
-        Box::pin(async move {
-            let answer = answer.await;
-            store.answers.pass().await;
-            answer
-        })
-    }
-}
-
-impl Store for Handed {
-    fn facts(&self) -> Facts {
-        self.inner().facts()
-    }
-
-    fn read(&self, offset: u64, into: Vec<Buffer>) -> StoreAnswer<(Vec<Buffer>, io::Result<()>)> {
-        self.later(self.inner().read(offset, into))
-    }
-
-    fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> StoreAnswer<io::Result<()>> {
-        self.later(self.inner().write(offset, data, durable))
-    }
-
-    fn zero(&self, offset: u64, length: u64, how: Zeroing, d: bool) -> StoreAnswer<io::Result<()>> {
-        self.later(self.inner().zero(offset, length, how, d))
-    }
-
-    fn trim(&self, offset: u64, length: u64, durable: bool) -> StoreAnswer<io::Result<()>> {
-        self.later(self.inner().trim(offset, length, durable))
-    }
-
-    fn flush(&self) -> StoreAnswer<io::Result<()>> {
-        let store = Arc::clone(&self.0);
-        Box::pin(async move {
-            store.flushes.pass().await;
-            Shared(Arc::clone(&store.store)).flush().await
-        })
-    }
-
-    fn extents(&self, offset: u64, length: u64) -> StoreAnswer<io::Result<Vec<Extent>>> {
-        self.inner().extents(offset, length)
-    }
-
-    fn reload(&self) -> StoreAnswer<io::Result<u64>> {
-        self.inner().reload()
-    }
-
-    fn losses(&self) -> Option<u64> {
-        Some(self.0.losses.load(Ordering::SeqCst))
-    }
-
-    fn on_loss(&self, call: OnLoss) {
-        self.0.calls.lock().unwrap().push(call);
-    }
-}
+use crate::common::{self, READ, Request, ask, config, settle, write_of};
+use crate::losing::{BLOCK, Handed, Losing};
 
 fn open(config: VolumeConfig, store: &Arc<Losing>) -> Arc<Volume> {
     let memory = Memory::new(config.memory_bytes() as usize).unwrap();
@@ -328,6 +190,40 @@ async fn a_fetch_that_began_before_a_loss_is_made_again() {
     store.answers.release();
     assert_eq!(content(answer).await, 0);
     assert_eq!(client.read(1).await, 0);
+    volume.validate().unwrap();
+}
+
+/// A reload that a read has joined brings what the store had before the loss: nobody who came after
+/// the loss may get that.
+#[tokio::test]
+async fn a_reload_that_was_joined_before_a_loss_is_made_again() {
+    let store = Losing::new();
+    let placement = "eviction,on-hit=move".parse().unwrap();
+    let volume = open(VolumeConfig { placement, ..through() }, &store);
+    settle().await;
+    let caller = Caller { client: 3, tells: true };
+    let begin = |command| {
+        let (request, answer) = ask(command, BLOCK, BLOCK, false);
+        volume.serve(&mut vec![request], caller);
+        answer
+    };
+    begin(write_of(vec![2; BLOCK as usize])).await.unwrap().unwrap();
+    assert_eq!(content(begin(READ)).await, 2);
+    store.answers.hold();
+    let (flags, runs) = (EvictFlags::default(), vec![BlockRun::new(1, 1).unwrap()]);
+    let hints = vec![Hint::Evict { age_us: 0, sequence: 0, flags, runs }];
+    let arrived = Instant::now();
+    volume.receive_hints(caller, ReceivedHints { hints, bytes: 0, arrived, may_demote: true });
+    settle().await;
+    let joins = begin(READ);
+    settle().await;
+    assert_eq!(volume.stats().cooperation.unwrap().reloads_joined, 1);
+    store.lose();
+    let after = begin(READ);
+    settle().await;
+    store.answers.release();
+    joins.await.unwrap().unwrap();
+    assert_eq!(content(after).await, 0);
     volume.validate().unwrap();
 }
 

@@ -13,6 +13,7 @@ mod crash;
 mod equality;
 mod handed_over;
 mod lending;
+mod losing;
 mod losses;
 mod pace;
 mod placement;

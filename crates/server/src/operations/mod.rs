@@ -1,0 +1,221 @@
+//! What the store does for a volume with a cache: fetches, writes that clients wait for, and
+//! write-outs, each in one file from the request to what its end does to the blocks. Here: how they
+//! are started, and what they have in common. Writes that start together are submitted together if
+//! the store supports it. Any other request runs in a task, unless the store answers at once.
+//!
+//! Not here: which requests there are (`shard/`), and when dirty blocks are written out
+//! (`shard/write_outs.rs`, `volume/flush.rs`).
+
+mod fetch;
+mod loss;
+mod write;
+mod write_out;
+
+use std::io;
+use std::mem::take;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use undercroft_nbd::Failure;
+use undercroft_store::ManyWrite;
+
+use crate::answer::Failed;
+use crate::shard::Shard;
+use crate::shard::content::{Content, Memory};
+use crate::shard::effects::{Effects, Ended, StoreRequests};
+use crate::volume::pace::AtStore;
+use crate::volume::reloader::Demand;
+use crate::volume::store_state::StoreRequest;
+use crate::volume::store_use::{InUse, StoreUse};
+use crate::volume::{Volume, Work};
+
+impl Volume {
+    /// Starts store requests, those first that clients wait for. With `at_once`, requests that the
+    /// store answers without waiting (from memory, or the system's page cache) end before this
+    /// returns, because a task would cost more than their work. Follow-up requests never run like
+    /// this, so that calls do not nest.
+    pub(crate) fn ask_store(self: &Arc<Self>, mut requests: StoreRequests, at_once: bool) {
+        let _runtime = self.runtime.enter();
+        requests.join(self.write_out_blocks());
+        let (mut together, mut tickets) = (Vec::new(), Vec::new());
+        for fetch in requests.fetches {
+            start(self, fetch::fetch(self, fetch), at_once);
+        }
+        for write in requests.writes {
+            // Several writes at a time are not durable when they are answered.
+            if self.takes_many && !write.job.durable {
+                tickets.push(write::ticket(self, &write));
+                together.push(ManyWrite { offset: write.offset, data: write.data() });
+            } else {
+                start(self, write::write(self, write), at_once);
+            }
+        }
+        for write_out in requests.write_outs {
+            if self.takes_many {
+                tickets.push(write_out::ticket(self, &write_out));
+                let offset = self.geometry.start(write_out.first);
+                together.push(ManyWrite { offset, data: write_out.data });
+            } else {
+                start(self, write_out::write_out(self, write_out), at_once);
+            }
+        }
+        if !together.is_empty() {
+            write_many(self, together, tickets);
+        }
+    }
+}
+
+/// Runs a task, here and now if it ends `at_once`.
+fn start(volume: &Volume, task: impl Future<Output = ()> + Send + 'static, at_once: bool) {
+    let mut task = Box::pin(task);
+    let mut context = Context::from_waker(Waker::noop());
+    // A task that panicked has ended, too: its blocks were told by their ticket.
+    let mut is_over = || {
+        let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut context)));
+        !matches!(polled, Ok(Poll::Pending))
+    };
+    if !(at_once && is_over()) {
+        volume.runtime.spawn(task);
+    }
+}
+
+/// Submits writes together.
+fn write_many(volume: &Arc<Volume>, writes: Vec<ManyWrite>, mut tickets: Vec<Ticket>) {
+    let (runs, ended) = (volume.store_health.begin(), Arc::clone(volume));
+    let end = move |results: Vec<io::Result<()>>| {
+        drop(runs);
+        let mut work = Work::waking_flusher(&ended);
+        for (ticket, result) in tickets.iter_mut().zip(results) {
+            let result = ticket.answered(result, true).map(|()| Vec::new());
+            ticket.end_within(&mut work, result, false);
+        }
+        finish(work);
+    };
+    volume.store.write_many(writes, Box::new(end));
+}
+
+/// Finishes work on requests that the store has answered.
+fn finish(work: Work<'_>) {
+    let volume = work.volume;
+    work.finish();
+    volume.write_out_next();
+    volume.progress.notify_waiters();
+}
+
+/// What the end of a request does to a block.
+type End = fn(&mut Shard, u64, Ended, &mut Effects);
+
+/// Blocks that the store works for. They are told of the end even if the task is lost.
+struct Ticket {
+    volume: Arc<Volume>,
+    blocks: Range<u64>,
+    request: StoreRequest,
+    end: End,
+    /// Set if a client waits for it.
+    demand: Option<Demand>,
+    /// Set if the use of the store is measured.
+    in_use: Option<InUse>,
+    /// Until the store has answered, if write-outs are paced.
+    at_store: Option<AtStore>,
+    /// The losses of the store, and their epoch, when the request started.
+    losses: u64,
+    epoch: u64,
+    has_ended: bool,
+}
+
+impl Ticket {
+    /// For a request that a client waits for.
+    fn of_client(
+        volume: &Arc<Volume>,
+        blocks: Range<u64>,
+        request: StoreRequest,
+        end: End,
+    ) -> Self {
+        let pace = volume.pace.as_ref();
+        let at_store = pace.and_then(|pace| pace.begin_demand(request == StoreRequest::Read));
+        let mut ticket = Self::new(volume, blocks, request, end, at_store);
+        ticket.demand = Some(volume.demand());
+        ticket
+    }
+
+    fn new(
+        volume: &Arc<Volume>,
+        blocks: Range<u64>,
+        request: StoreRequest,
+        end: End,
+        at_store: Option<AtStore>,
+    ) -> Self {
+        let in_use = volume.store_use.get().map(StoreUse::begin);
+        let (losses, epoch) = (volume.losses.now(), volume.losses.epoch());
+        let (volume, demand, has_ended) = (Arc::clone(volume), None, false);
+        Self { volume, blocks, request, end, demand, in_use, at_store, losses, epoch, has_ended }
+    }
+
+    /// Asks the store.
+    async fn ask<T>(&mut self, request: impl Future<Output = io::Result<T>>) -> Result<T, Failed> {
+        let (result, waited) = self.volume.store_health.waited(request).await;
+        self.answered(result, waited)
+    }
+
+    /// The store has answered; `waited`: not at once.
+    fn answered<T>(&mut self, result: io::Result<T>, waited: bool) -> Result<T, Failed> {
+        if let Some(at_store) = self.at_store.take() {
+            at_store.answered(waited);
+        }
+        let result = result.map_err(Failed::from);
+        self.volume.store_health.note(self.request, &result);
+        result
+    }
+
+    /// Ends the request: a fetch with a piece of memory for each block.
+    fn end(mut self, result: Result<Vec<Memory>, Failed>, is_lost: bool) {
+        let volume = Arc::clone(&self.volume);
+        let mut work = Work::waking_flusher(&volume);
+        self.end_within(&mut work, result, is_lost);
+        finish(work);
+    }
+
+    fn end_within(&mut self, work: &mut Work<'_>, result: Result<Vec<Memory>, Failed>, lost: bool) {
+        self.has_ended = true;
+        let mut is_change = self.demand.is_some() && self.request == StoreRequest::Write;
+        (self.demand, self.in_use) = (None, None);
+        let (failed, mut memory) = match result {
+            Ok(memory) => (None, memory.into_iter()),
+            Err(failed) => (Some(failed), Vec::new().into_iter()),
+        };
+        let losses = &self.volume.losses;
+        let is_alone = self.blocks.end - self.blocks.start == 1;
+        for block in self.blocks.clone() {
+            let content = memory.next().map_or(Content::Absent, Memory::into_content);
+            let result = failed.clone().map_or(Ok(content), Err);
+            let (shard, fx) = work.shard(block);
+            // Checked under the lock: a loss that comes later finds what is stored here.
+            let is_lost = result.is_ok() && (lost || losses.epoch() != self.epoch);
+            if is_lost && take(&mut is_change) {
+                losses.note_change(self.losses);
+            }
+            (self.end)(shard, block, Ended { result, is_alone, is_lost }, fx);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        // Deferred: if the runtime is shutting down, nothing can be started from here. Then this
+        // task is dropped, too, and must not begin another one.
+        let (volume, blocks) = (Arc::clone(&self.volume), self.blocks.clone());
+        let (demand, in_use) = (self.demand.take(), self.in_use.take());
+        let (at_store, has_ended) = (None, true);
+        let lost = Self { volume, blocks, demand, in_use, at_store, has_ended, ..*self };
+        self.volume.runtime.spawn(async move {
+            let result = Err(Failed::new(Failure::Io, "a store request was lost"));
+            lost.volume.store_health.note(lost.request, &result);
+            lost.end(result, false);
+        });
+    }
+}
