@@ -115,10 +115,13 @@ impl Wish {
             }
             4..7 => Wish { text: dirty(random), expected: Expected::Done },
             _ => {
-                // Without placement nobody reloads, so a key that says when is wrong then.
+                // Without placement nobody reloads, so a key that says when is wrong then. Nor is a
+                // server above opened again that wants to tell what leaves it.
                 let placements = ["eviction", "auto", "gl", "access"];
-                let is_told =
-                    server.options.contains("reloads=") || server.options.contains("on-hit");
+                let above = level.checked_sub(1).map(|above| &draw.servers[above].options);
+                let is_told = server.options.contains("reloads=")
+                    || server.options.contains("on-hit")
+                    || above.is_some_and(|above| above.contains("report="));
                 let placements = &placements[..if is_told { 3 } else { 4 }];
                 let expected = if is_cached { Expected::Done } else { Expected::Refused };
                 Wish { text: cache(draw, placements, random), expected }

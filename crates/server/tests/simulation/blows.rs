@@ -26,11 +26,18 @@ const COME_BACK: Duration = Duration::from_secs(2);
 /// Within this time a volume with a short limit answers, some requests after another included.
 const IN_TIME: Duration = Duration::from_secs(40);
 
+/// In so long a volume of a service is open, also if a lease must expire first.
+const OPENS: Duration = Duration::from_secs(40);
+
 /// Until the clients have had enough; what was wrong.
 pub async fn run(world: Arc<World>, mut random: Random) -> Vec<String> {
     let mut wrong = Vec::new();
     while !world.is_over() && wrong.is_empty() {
         world.pause(&mut random).await;
+        if is_away(&world).await && random.percent(10) {
+            world.lowest().disks().iter().for_each(Disk::heal);
+            sleep(OPENS).await;
+        }
         let blow = random.weighted(&world.scenario.blows);
         world.log.line(|| format!("== {blow:?}"));
         let strike = timeout(2 * PATIENCE, strike(&world, blow, &mut random));
@@ -42,6 +49,16 @@ pub async fn run(world: Arc<World>, mut random: Random) -> Vec<String> {
     }
     world.lowest().disks().iter().for_each(Disk::heal);
     wrong
+}
+
+/// Whether a volume waits for its service. It is opened only if that works until a lease has
+/// expired, and nobody reloads meanwhile.
+async fn is_away(world: &World) -> bool {
+    let running = world.top().running.lock().await;
+    let served = running.as_ref().map(|running| running.volumes()).unwrap_or_default();
+    let is_served = |name: &str| served.iter().any(|volume| volume.config().name == name);
+    let has_service = world.lowest().disks().iter().any(Disk::is_service);
+    has_service && world.scenario.volumes.iter().any(|volume| !is_served(&volume.name))
 }
 
 async fn strike(world: &Arc<World>, blow: Blow, random: &mut Random) -> Result<(), String> {

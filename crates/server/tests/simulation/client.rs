@@ -13,7 +13,7 @@ use undercroft_nbd::wire::SEND_FUA;
 use undercroft_nbd::{Client, ClientError, ClientOptions, Extent};
 
 use crate::attached::{Attached, Memory, draw_id};
-use crate::disk::SECTOR;
+use crate::disk::{Disk, SECTOR};
 use crate::history::{Action, End, FORGED, Place, UNSEEN, Value, ZEROES, contents, values};
 use crate::random::Random;
 use crate::scenario::{Deed, VolumeDraw};
@@ -312,11 +312,16 @@ impl Session {
         let contexts = &self.client.remote().contexts;
         let context = contexts.iter().find(|(_, name)| name == ALLOCATION).map(|(of, _)| *of);
         let status = self.client.block_status(offset, length, random.percent(30));
+        // What it executes late is told here, and not seen in the cache.
+        let may_be_late = self.world.lowest().disks().iter().any(Disk::is_service);
         self.answers.spawn(async move {
             let answer = status.await;
             let all = answer.as_deref().unwrap_or_default().iter();
             let extents = all.filter(|(of, _)| Some(*of) == context).flat_map(|(_, e)| e.clone());
-            let found = zeroes(&extents.collect::<Vec<_>>(), &sectors);
+            let mut found = zeroes(&extents.collect::<Vec<_>>(), &sectors);
+            if may_be_late {
+                found.fill(UNSEEN);
+            }
             history.end(number, ended(&answer), found);
             None
         });

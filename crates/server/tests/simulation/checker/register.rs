@@ -202,7 +202,8 @@ impl<'a> Register<'a> {
             if open.operation.action == Action::Trim {
                 self.possible.extend(self.leaves_older(possible, other, step, Some(found)));
                 // What became durable since then did not bind it. Others may have found it, too.
-                let mut survivors = self.survivors(&possible, possible.since).into_iter();
+                let then = read.operation.call.max(open.operation.call);
+                let mut survivors = self.survivors(&possible, then).into_iter();
                 if is_before && survivors.any(|number| self.value_of(number) == found) {
                     let others = self.reads_finding(&[found], possible.since);
                     let done = possible.done | 1 << other | 1 << slot | others;
