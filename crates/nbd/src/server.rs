@@ -37,6 +37,7 @@ use crate::tls::Tls;
 use crate::wire::REP_ERR_POLICY;
 
 pub use listen::{Listener, UnixSocket};
+pub use threads::is_of_one_connection;
 
 use generations::Lines;
 use handshake::{Handshake, Opened};

@@ -12,7 +12,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, StatxFlags};
@@ -31,6 +32,11 @@ pub(crate) use spec::KINDS;
 /// cache: the copied data are then still in the processor's cache when they are sent. Copying more
 /// would occupy that thread too long.
 const INLINE_BYTES: u64 = 512 << 10;
+
+/// Writes to the page cache that took so long in a caller's thread were throttled, or waited for
+/// the disk. For some time the I/O threads make the next ones.
+const LONG: Duration = Duration::from_millis(10);
+const AFTER_LONG: Duration = Duration::from_secs(1);
 
 /// Alignment for direct I/O if the file system does not tell: no disk has larger sectors.
 const DIRECT_ALIGNMENT: u32 = 4096;
@@ -80,8 +86,12 @@ impl Default for FileOptions {
 pub struct FileStore {
     inner: Arc<Inner>,
     pool: IoPool,
-    /// Whether requests use the kernel's page cache; the caller's thread may then read cached data.
+    /// Whether requests use the kernel's page cache; the caller's thread may then read cached data,
+    /// and write.
     inline: bool,
+    /// No writes in a caller's thread until then. Held by the one that writes: if the file takes no
+    /// more for ever, one thread is lost.
+    here_again: Mutex<Option<Instant>>,
     is_new: bool,
 }
 
@@ -156,7 +166,8 @@ impl FileStore {
         let inner =
             Inner { path: path.to_owned(), medium: Medium::new(facts), io, holes, durability };
         let pool = IoPool::new(options.threads)?;
-        Ok(FileStore { inner: Arc::new(inner), pool, inline: !options.direct, is_new })
+        let (inner, inline) = (Arc::new(inner), !options.direct);
+        Ok(FileStore { inner, pool, inline, here_again: Mutex::default(), is_new })
     }
 
     /// Checks a change and passes it to the pool. `change` returns whether the change must still be
@@ -248,7 +259,18 @@ impl Store for FileStore {
         self.inline
     }
 
-    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+    fn write_many(&self, writes: Vec<ManyWrite>, here: bool, written: ManyWritten) {
+        let bytes: u64 = writes.iter().map(|one| pieces_bytes(&one.data)).sum();
+        let may = here && bytes <= INLINE_BYTES;
+        if let Some(mut again) = may.then(|| self.here_again.try_lock().ok()).flatten() {
+            let began = Instant::now();
+            if again.is_none_or(|again| began >= again) {
+                let results = many::write(&self.inner, &writes);
+                *again = (began.elapsed() >= LONG).then(|| Instant::now() + AFTER_LONG);
+                drop(again);
+                return written(results);
+            }
+        }
         let inner = Arc::clone(&self.inner);
         self.pool.begin(move || written(many::write(&inner, &writes)));
     }

@@ -222,7 +222,7 @@ impl Store for MemoryStore {
         true
     }
 
-    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+    fn write_many(&self, writes: Vec<ManyWrite>, _here: bool, written: ManyWritten) {
         let write = |one: &ManyWrite| self.write_now(one.offset, &one.data);
         written(writes.iter().map(write).collect());
     }

@@ -108,7 +108,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Makes several writes that do not overlap, without durability. Each has its own result, like
     /// with [`Store::write`]. Only for stores for which [`takes_many`](Self::takes_many) is true.
-    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+    /// With `here` they may be made, and `written` called, before this returns, even if that takes
+    /// long now and then.
+    fn write_many(&self, writes: Vec<ManyWrite>, here: bool, written: ManyWritten) {
+        let _ = here;
         let refuse = |_| Err(io::ErrorKind::Unsupported.into());
         written(writes.iter().map(refuse).collect());
     }

@@ -1,6 +1,5 @@
-//! A volume as the machine's own disk, on machines without an NBD driver too.
+//! A volume as a file or the machine's own disk, on machines without an NBD driver too.
 
-use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,8 @@ use super::support::{PATIENCE, Place, text};
 /// test, however it ends.
 pub(crate) struct Disk<'a> {
     place: &'a Place,
-    nbdfuse: Child,
+    /// Unmounted last.
+    _file: Mounted<'a>,
     device: Option<String>,
     mounted: bool,
 }
@@ -19,18 +19,9 @@ impl<'a> Disk<'a> {
     /// # Errors
     /// Says what this machine does not allow.
     pub(crate) fn new(place: &'a Place, uri: &str) -> Result<Disk<'a>, String> {
-        let folders = ["fuse", "files"].map(|name| place.path(name));
-        folders.iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
-        let nbdfuse = place.command("nbdfuse", &["fuse", uri]).spawn().unwrap();
-        let mut disk = Disk { place, nbdfuse, device: None, mounted: false };
-        let file: PathBuf = folders[0].join("nbd");
-        let deadline = Instant::now() + PATIENCE;
-        while !file.exists() {
-            if disk.nbdfuse.try_wait().unwrap().is_some() || Instant::now() > deadline {
-                return Err("nbdfuse may not mount".to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        std::fs::create_dir_all(place.path("files")).unwrap();
+        let _file = Mounted::new(place, uri)?;
+        let mut disk = Disk { place, _file, device: None, mounted: false };
         // Without direct I/O the loop device would be a cache of its own.
         let arguments = ["--find", "--show", "--direct-io=on", "fuse/nbd"];
         let output = place.command("losetup", &arguments).output().unwrap();
@@ -67,11 +58,37 @@ impl Drop for Disk<'_> {
         if let Some(device) = &self.device {
             let _ = self.place.command("losetup", &["--detach", device]).output();
         }
-        let _ = self.place.command("umount", &["--lazy", "fuse"]).output();
+    }
+}
+
+/// A volume as a file, `fuse/nbd`.
+pub(crate) struct Mounted<'a>(&'a Place, Child);
+
+impl<'a> Mounted<'a> {
+    /// # Errors
+    /// Says what this machine does not allow.
+    pub(crate) fn new(place: &'a Place, uri: &str) -> Result<Mounted<'a>, String> {
+        std::fs::create_dir_all(place.path("fuse")).unwrap();
+        let child = place.command("nbdfuse", &["fuse", uri]).spawn().unwrap();
+        let mut mounted = Mounted(place, child);
         let deadline = Instant::now() + PATIENCE;
-        while matches!(self.nbdfuse.try_wait(), Ok(None)) {
+        while !place.path("fuse/nbd").exists() {
+            if mounted.1.try_wait().unwrap().is_some() || Instant::now() > deadline {
+                return Err("nbdfuse may not mount".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(mounted)
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.command("umount", &["--lazy", "fuse"]).output();
+        let deadline = Instant::now() + PATIENCE;
+        while matches!(self.1.try_wait(), Ok(None)) {
             if Instant::now() > deadline {
-                let _ = self.nbdfuse.kill();
+                let _ = self.1.kill();
             }
             std::thread::sleep(Duration::from_millis(10));
         }

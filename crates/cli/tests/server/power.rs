@@ -6,9 +6,8 @@
 //! that is no older than the newest one that was answered with FUA, or before a FLUSH was asked for
 //! that succeeded; and no version that nobody wrote.
 
-use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use undercroft_nbd::{
@@ -17,6 +16,7 @@ use undercroft_nbd::{
 };
 
 use super::clients::is_there;
+use super::disk::Mounted;
 use super::support::{PATIENCE, Place, Random, seeded};
 
 const BLOCK: u64 = 4096;
@@ -162,39 +162,6 @@ impl Power {
     }
 }
 
-/// The disk as a file, `fuse/nbd`.
-struct Mounted<'a>(&'a Place, Child);
-
-impl<'a> Mounted<'a> {
-    fn new(place: &'a Place) -> Result<Mounted<'a>, &'static str> {
-        let _ = std::fs::create_dir(place.path("fuse"));
-        let uri = "nbd+unix:///disk?socket=disk";
-        let child = place.command("nbdfuse", &["fuse", uri]).spawn().unwrap();
-        let mut mounted = Mounted(place, child);
-        let deadline = Instant::now() + PATIENCE;
-        while !place.path("fuse/nbd").exists() {
-            if mounted.1.try_wait().unwrap().is_some() || Instant::now() > deadline {
-                return Err("nbdfuse may not mount");
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(mounted)
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = self.0.command("umount", &["--lazy", "fuse"]).output();
-        let deadline = Instant::now() + PATIENCE;
-        while matches!(self.1.try_wait(), Ok(None)) {
-            if Instant::now() > deadline {
-                let _ = self.1.kill();
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
 /// Versions of the blocks.
 struct Versions {
     issued: Vec<u64>,
@@ -277,7 +244,7 @@ async fn what_was_flushed_survives_a_power_cut_below_the_file() {
     }));
     for round in 0..6 {
         let mode = ["back", "through", "around"][round % 3];
-        let mounted = match Mounted::new(&place) {
+        let mounted = match Mounted::new(&place, "nbd+unix:///disk?socket=disk") {
             Ok(mounted) => mounted,
             Err(why) => return println!("skipped: {why}"),
         };

@@ -1,11 +1,13 @@
 //! A store that does not answer: what its clients are told, and that neither they nor the end of
-//! the server wait for it.
+//! the server wait for it; and a file that takes long for a write, for which one client waits.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use undercroft_nbd::{Client, ClientError, Failure};
 
+use super::clients::is_there;
+use super::disk::Mounted;
 use super::support::{PATIENCE, Place, read, write};
 
 fn is_told(result: Result<(), ClientError>) {
@@ -53,4 +55,60 @@ async fn a_store_that_stalls_keeps_no_client_and_not_the_end() {
     let other = server.connect("v").await;
     is_told(read(&other, 0, 4096).await.map(drop));
     server.stop();
+}
+
+/// A write to a file is made on the thread of its connection if that serves no other one. A file
+/// that stalls then holds up this client, and nobody else: neither while each connection has a
+/// thread of its own, nor when they share threads; nor is there a second one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_stalls_holds_up_the_client_that_writes() {
+    const STALL: Duration = Duration::from_secs(2);
+    if let Some(missing) = ["nbdfuse", "umount"].iter().find(|program| !is_there(program)) {
+        return println!("skipped: {missing} is not installed");
+    }
+    let (place, upper) = (Place::new(), Place::new());
+    let below = place.serve("--volume slow=delay(2s):mem:,size=1MiB,cache=off");
+    let mounted = match Mounted::new(&place, &below.uri("slow")) {
+        Ok(mounted) => mounted,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let file = place.path("fuse/nbd");
+    let server =
+        upper.serve(&format!("--volume v=file:{},cache=1MiB,store-timeout-s=1", file.display()));
+    let writer = server.connect("v").await;
+    // Whole blocks, so that nothing is read. This one is late, too.
+    is_told(write(&writer, 65_536, vec![7; 4096]).await);
+    let threads = 4 * std::thread::available_parallelism().unwrap().get();
+    for readers in [1, threads + 3] {
+        let mut clients = Vec::new();
+        for _ in 0..readers {
+            clients.push(server.connect("v").await);
+        }
+        // Longer than the I/O threads make the writes after a stall.
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        let mut stalls = Box::pin(write(&writer, 0, vec![9; 4096]));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut second = Box::pin(write(&clients[0], 4096, vec![9; 4096]));
+        let (mut longest, began, mut told) = (Duration::ZERO, Instant::now(), false);
+        while began.elapsed() < STALL - Duration::from_millis(500) {
+            if !told {
+                let turn = tokio::time::timeout(Duration::from_millis(1), &mut second);
+                told = turn.await.is_ok_and(|result| {
+                    is_told(result);
+                    true
+                });
+            }
+            for client in &clients {
+                let asked = Instant::now();
+                assert_eq!(read(client, 65_536, 4096).await.unwrap(), [7; 4096]);
+                longest = longest.max(asked.elapsed());
+            }
+        }
+        assert!(longest < STALL / 2, "{readers} readers waited {longest:?}");
+        assert!(told, "a second write waits for the first");
+        let _ = stalls.as_mut().await;
+    }
+    drop((writer, server.stop()));
+    drop(mounted);
+    below.stop();
 }

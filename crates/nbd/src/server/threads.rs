@@ -9,10 +9,11 @@
 //! Not here: what a connection does, and how long its thread polls before it sleeps
 //! (`busy_poll.rs`).
 
+use std::cell::OnceCell;
 use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -23,6 +24,19 @@ use super::busy_poll;
 
 /// Threads per processor. More than one, so that the system can distribute the busy connections.
 const PER_PROCESSOR: usize = 4;
+
+thread_local! {
+    /// The seat of this thread's connections.
+    static SEAT: OnceCell<Weak<()>> = const { OnceCell::new() };
+}
+
+/// Whether the calling thread serves one connection, and no other: then only its own client feels
+/// what the thread waits for. A further connection comes to such a thread only if there is no idle
+/// one, and no more may be started. False on threads that are not a server's.
+pub fn is_of_one_connection() -> bool {
+    // One of them is the list's.
+    SEAT.with(|seat| seat.get().is_some_and(|seat| seat.strong_count() == 2))
+}
 
 /// The threads of a server, started when needed.
 #[derive(Debug)]
@@ -78,8 +92,13 @@ impl Thread {
         let handle = reactor.handle().clone();
         let (end, ended) = oneshot::channel();
         let name = format!("connections-{number}");
-        thread::Builder::new().name(name).spawn(move || drop(reactor.block_on(ended)))?;
-        Ok(Thread { reactor: handle, seat: Arc::default(), _end: end })
+        let seat = Arc::new(());
+        let of_thread = Arc::downgrade(&seat);
+        thread::Builder::new().name(name).spawn(move || {
+            SEAT.with(|seat| seat.set(of_thread)).expect("a new thread");
+            drop(reactor.block_on(ended));
+        })?;
+        Ok(Thread { reactor: handle, seat, _end: end })
     }
 
     fn connections(&self) -> usize {
@@ -133,6 +152,34 @@ mod tests {
         }
         open.push(connect(&threads).await.1);
         assert!(!counts(&threads).contains(&0));
+    }
+
+    #[tokio::test]
+    async fn a_thread_knows_whether_it_serves_one_connection() {
+        let threads = Threads::new(BUSY_POLL);
+        let (ask, asked) = tokio::sync::mpsc::channel::<oneshot::Sender<bool>>(1);
+        let answers = |mut asked: tokio::sync::mpsc::Receiver<oneshot::Sender<bool>>| async move {
+            while let Some(answer) = asked.recv().await {
+                answer.send(is_of_one_connection()).unwrap();
+            }
+        };
+        let is_alone = async || {
+            let (answer, answered) = oneshot::channel();
+            ask.send(answer).await.unwrap();
+            answered.await.unwrap()
+        };
+        threads.run(answers(asked));
+        assert!(is_alone().await && !is_of_one_connection());
+        let most = PER_PROCESSOR * thread::available_parallelism().unwrap().get();
+        let mut others = Vec::new();
+        for _ in 1..most {
+            others.push(connect(&threads).await);
+        }
+        assert!(is_alone().await);
+        for _ in 0..most {
+            others.push(connect(&threads).await);
+        }
+        assert!(!is_alone().await);
     }
 
     /// The name of the connection's thread, and a handle that ends the connection when dropped.

@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use undercroft_nbd::Failure;
+use undercroft_nbd::{Failure, is_of_one_connection};
 use undercroft_store::ManyWrite;
 
 use crate::answer::Failed;
@@ -62,7 +62,7 @@ impl Volume {
             }
         }
         if !together.is_empty() {
-            write_many(self, together, tickets);
+            write_many(self, together, tickets, at_once && is_of_one_connection());
         }
     }
 }
@@ -81,8 +81,8 @@ fn start(volume: &Volume, task: impl Future<Output = ()> + Send + 'static, at_on
     }
 }
 
-/// Submits writes together.
-fn write_many(volume: &Arc<Volume>, writes: Vec<ManyWrite>, mut tickets: Vec<Ticket>) {
+/// Submits writes together; `here`: this thread may wait for them.
+fn write_many(volume: &Arc<Volume>, writes: Vec<ManyWrite>, mut tickets: Vec<Ticket>, here: bool) {
     let (runs, ended) = (volume.store_health.begin(), Arc::clone(volume));
     let end = move |results: Vec<io::Result<()>>| {
         drop(runs);
@@ -93,7 +93,7 @@ fn write_many(volume: &Arc<Volume>, writes: Vec<ManyWrite>, mut tickets: Vec<Tic
         }
         finish(work);
     };
-    volume.store.write_many(writes, Box::new(end));
+    volume.store.write_many(writes, here, Box::new(end));
 }
 
 /// Finishes work on requests that the store has answered.

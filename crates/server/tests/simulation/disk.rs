@@ -503,7 +503,7 @@ impl Store for DiskStore {
         self.shared.lock().habits.takes_many
     }
 
-    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+    fn write_many(&self, writes: Vec<ManyWrite>, _here: bool, written: ManyWritten) {
         let each: Vec<_> =
             writes.into_iter().map(|write| self.write(write.offset, write.data, false)).collect();
         tokio::spawn(async move { written(join_all(each).await) });

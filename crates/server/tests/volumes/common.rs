@@ -228,7 +228,7 @@ impl Store for Shared {
         self.0.takes_many.load(Ordering::SeqCst)
     }
 
-    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+    fn write_many(&self, writes: Vec<ManyWrite>, _here: bool, written: ManyWritten) {
         let each: Vec<_> =
             writes.into_iter().map(|one| self.write(one.offset, one.data, false)).collect();
         tokio::spawn(async move {

@@ -251,9 +251,9 @@ impl Store for Buffered {
         true
     }
 
-    fn write_many(&self, writes: Vec<ManyWrite>, written: ManyWritten) {
+    fn write_many(&self, writes: Vec<ManyWrite>, here: bool, written: ManyWritten) {
         self.unsynced.fetch_add(writes.len() as u64, Ordering::SeqCst);
-        self.memory.write_many(writes, written);
+        self.memory.write_many(writes, here, written);
     }
 
     fn zero(&self, at: u64, length: u64, how: Zeroing, durable: bool) -> Answer<io::Result<()>> {

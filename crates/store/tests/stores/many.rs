@@ -16,7 +16,7 @@ const SIZE: u64 = 1 << 20;
 async fn write_many(store: &dyn Store, writes: Vec<ManyWrite>) -> Vec<Result<(), ErrorKind>> {
     let (tell, told) = oneshot::channel();
     let written = |results: Vec<std::io::Result<()>>| drop(tell.send(results));
-    store.write_many(writes, Box::new(written));
+    store.write_many(writes, false, Box::new(written));
     let results = told.await.unwrap();
     results.into_iter().map(|result| result.map_err(|error| error.kind())).collect()
 }
@@ -54,6 +54,23 @@ async fn many_writes_are_as_one_after_another() {
             assert!(results.iter().all(Result::is_ok), "{results:?}");
         }
         assert!(read(&*store, 0, SIZE).await.unwrap() == model, "{}", store.facts().name);
+    }
+}
+
+/// The caller's thread makes them itself if it may wait.
+#[tokio::test]
+async fn writes_made_here_are_made_at_once() {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for store in stores(&folder) {
+        let (tell, mut told) = oneshot::channel();
+        let here = std::thread::current().id();
+        let written = move |results: Vec<std::io::Result<()>>| {
+            let _ = tell.send((results.len(), std::thread::current().id() == here));
+        };
+        let data = vec![Bytes::from_static(&[7; 4096])];
+        store.write_many(vec![ManyWrite { offset: 8192, data }], true, Box::new(written));
+        assert_eq!(told.try_recv(), Ok((1, true)), "{}", store.facts().name);
+        assert_eq!(read(&*store, 8192, 4096).await.unwrap(), [7; 4096]);
     }
 }
 
