@@ -58,8 +58,7 @@ impl Volume {
             self.write_out_next();
         }
         match (&flushed, bounds) {
-            (Ok(()), Some(bounds)) => self.shards.flushed_below(&bounds),
-            (Ok(()), None) => {}
+            (Ok(()), bounds) => bounds.iter().for_each(|below| self.shards.flushed_below(below)),
             (Err(_), _) => _ = self.flush_failures.fetch_add(1, Ordering::Relaxed),
         }
         flushed
@@ -118,18 +117,23 @@ impl Volume {
         pace.set_waiting(true);
         let (first, mut is_waiting) = (pace.first(count), false);
         for index in (0..count).map(|index| (first + index) % count) {
-            let mut work = Work::new(self);
-            let (shard, fx) = work.nth_shard(index);
-            let room = (pace.room(shard.is_pressing(now), now), pace.is_many);
-            let room_for_blocks = most.saturating_sub(shard.dirty.writing_count());
-            let blocks = (room_for_blocks, self.write_out_blocks());
-            is_waiting |= shard.write_out_due(room, blocks, now, fx);
-            work.finish();
+            // A request at a time, so that nobody waits long for the lock.
+            is_waiting |= loop {
+                let mut work = Work::new(self);
+                let (shard, fx) = work.nth_shard(index);
+                let room = (pace.room(shard.is_pressing(now), now), pace.is_many);
+                let before = shard.dirty.writing_count();
+                let blocks = most.saturating_sub(before).min(self.write_out_blocks());
+                let waits = shard.write_out_due(room, (blocks, self.write_out_blocks()), now, fx);
+                let has_begun = shard.dirty.writing_count() > before;
+                work.finish();
+                if !(waits && has_begun) {
+                    break waits;
+                }
+            };
         }
-        if !is_waiting {
-            return pace.set_waiting(false);
-        }
-        if pace.must_sync(now) {
+        pace.set_waiting(is_waiting);
+        if is_waiting && pace.must_sync(now) {
             let volume = Arc::clone(self);
             self.runtime.spawn(async move { drop(volume.flush_together().await) });
         }
