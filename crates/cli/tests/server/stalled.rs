@@ -63,6 +63,8 @@ async fn a_store_that_stalls_keeps_no_client_and_not_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_stalls_holds_up_the_client_that_writes() {
     const STALL: Duration = Duration::from_secs(2);
+    // Longer than the I/O threads make the writes after a stall.
+    const AFTER_STALL: Duration = Duration::from_millis(1200);
     if let Some(missing) = ["nbdfuse", "umount"].iter().find(|program| !is_there(program)) {
         return println!("skipped: {missing} is not installed");
     }
@@ -84,8 +86,7 @@ async fn a_file_that_stalls_holds_up_the_client_that_writes() {
         for _ in 0..readers {
             clients.push(server.connect("v").await);
         }
-        // Longer than the I/O threads make the writes after a stall.
-        tokio::time::sleep(Duration::from_millis(1200)).await;
+        tokio::time::sleep(AFTER_STALL).await;
         let mut stalls = Box::pin(write(&writer, 0, vec![9; 4096]));
         tokio::time::sleep(Duration::from_millis(100)).await;
         let mut second = Box::pin(write(&clients[0], 4096, vec![9; 4096]));
@@ -109,6 +110,19 @@ async fn a_file_that_stalls_holds_up_the_client_that_writes() {
         let _ = stalls.as_mut().await;
     }
     drop((writer, server.stop()));
+    // With limits others may wait for a lock that the thread holds: it waits for no file.
+    let options = "cache=1MiB,requests-per-second=100000";
+    let server = upper.serve(&format!("--volume v=file:{},{options}", file.display()));
+    let client = server.connect("v").await;
+    write(&client, 0, vec![5; 4096]).await.unwrap();
+    tokio::time::sleep(AFTER_STALL).await;
+    let stalls = write(&client, 4096, vec![6; 4096]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let asked = Instant::now();
+    assert_eq!(read(&client, 0, 4096).await.unwrap(), [5; 4096]);
+    assert!(asked.elapsed() < STALL / 2, "its own read waited {:?}", asked.elapsed());
+    stalls.await.unwrap();
+    drop((client, server.stop()));
     drop(mounted);
     below.stop();
 }

@@ -9,7 +9,7 @@
 //! Not here: what a connection does, and how long its thread polls before it sleeps
 //! (`busy_poll.rs`).
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
@@ -28,6 +28,16 @@ const PER_PROCESSOR: usize = 4;
 thread_local! {
     /// The seat of this thread's connections.
     static SEAT: OnceCell<Weak<()>> = const { OnceCell::new() };
+    static OTHERS_WAIT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something under a lock for which threads of other connections may wait:
+/// [`is_of_one_connection`] is false meanwhile.
+pub fn while_others_wait<T>(work: impl FnOnce() -> T) -> T {
+    OTHERS_WAIT.set(true);
+    let done = work();
+    OTHERS_WAIT.set(false);
+    done
 }
 
 /// Whether the calling thread serves one connection, and no other: then only its own client feels
@@ -35,7 +45,8 @@ thread_local! {
 /// one, and no more may be started. False on threads that are not a server's.
 pub fn is_of_one_connection() -> bool {
     // One of them is the list's.
-    SEAT.with(|seat| seat.get().is_some_and(|seat| seat.strong_count() == 2))
+    let is_alone = |seat: &OnceCell<Weak<()>>| seat.get().is_some_and(|s| s.strong_count() == 2);
+    !OTHERS_WAIT.get() && SEAT.with(is_alone)
 }
 
 /// The threads of a server, started when needed.
@@ -160,6 +171,7 @@ mod tests {
         let (ask, asked) = tokio::sync::mpsc::channel::<oneshot::Sender<bool>>(1);
         let answers = |mut asked: tokio::sync::mpsc::Receiver<oneshot::Sender<bool>>| async move {
             while let Some(answer) = asked.recv().await {
+                assert!(!while_others_wait(is_of_one_connection));
                 answer.send(is_of_one_connection()).unwrap();
             }
         };

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
-use undercroft_nbd::{Command, Peer, Request, Session};
+use undercroft_nbd::{Command, Peer, Request, Session, while_others_wait};
 
 use self::shares::{Next, Rates, Shares};
 use crate::config::VolumeConfig;
@@ -207,13 +207,15 @@ impl Session for RateLimit {
         if self.is_free() {
             return self.queue.session().serve(requests);
         }
-        // Held until those that may pass are served, so that none that waits overtakes them.
+        // Held until those that may pass are served, so that none that waits overtakes them; the
+        // task that lets the requests of all connections pass may wait for it.
         let mut session = self.queue.session();
         let mut passing = Vec::with_capacity(requests.len());
         for request in requests.drain(..) {
             passing.extend(self.delay(request));
         }
-        session.serve(&mut passing) + self.queue.work_debt.swap(0, Ordering::Relaxed)
+        let work = while_others_wait(|| session.serve(&mut passing));
+        work + self.queue.work_debt.swap(0, Ordering::Relaxed)
     }
 
     fn no_more(&mut self, is_gone: bool) {
