@@ -104,9 +104,7 @@ pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};
 pub use reply::{Answer, Awaited, Replies, Reply};
 pub use rustls::ServerConfig as ServerTlsConfig;
-pub use server::{
-    Listener, Server, ServerOptions, UnixSocket, is_of_one_connection, while_others_wait,
-};
+pub use server::{Alone, Listener, Server, ServerOptions, UnixSocket, while_others_wait};
 pub use service::{
     Context, Credentials, Export, ExportInfo, Exports, Extent, Failure, Peer, Refusal, Request,
     Session,

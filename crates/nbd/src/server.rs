@@ -37,7 +37,7 @@ use crate::tls::Tls;
 use crate::wire::REP_ERR_POLICY;
 
 pub use listen::{Listener, UnixSocket};
-pub use threads::{is_of_one_connection, while_others_wait};
+pub use threads::{Alone, while_others_wait};
 
 use generations::Lines;
 use handshake::{Handshake, Opened};

@@ -34,9 +34,13 @@ pub(crate) use spec::KINDS;
 const INLINE_BYTES: u64 = 512 << 10;
 
 /// Writes to the page cache that took so long in a caller's thread were throttled, or waited for
-/// the disk. For some time the I/O threads make the next ones.
+/// the disk. For so many times as long the I/O threads make the next ones.
 const LONG: Duration = Duration::from_millis(10);
-const AFTER_LONG: Duration = Duration::from_secs(1);
+const AFTER_LONG: u32 = 100;
+
+/// Held by the thread that writes to a file itself, of all files: if a file takes no more for ever,
+/// one thread is lost, and what its connection holds.
+static HERE: Mutex<()> = Mutex::new(());
 
 /// Alignment for direct I/O if the file system does not tell: no disk has larger sectors.
 const DIRECT_ALIGNMENT: u32 = 4096;
@@ -89,8 +93,7 @@ pub struct FileStore {
     /// Whether requests use the kernel's page cache; the caller's thread may then read cached data,
     /// and write.
     inline: bool,
-    /// No writes in a caller's thread until then. Held by the one that writes: if the file takes no
-    /// more for ever, one thread is lost.
+    /// No writes in a caller's thread until then.
     here_again: Mutex<Option<Instant>>,
     is_new: bool,
 }
@@ -261,13 +264,14 @@ impl Store for FileStore {
 
     fn write_many(&self, writes: Vec<ManyWrite>, here: bool, written: ManyWritten) {
         let bytes: u64 = writes.iter().map(|one| pieces_bytes(&one.data)).sum();
-        let may = here && bytes <= INLINE_BYTES;
-        if let Some(mut again) = may.then(|| self.here_again.try_lock().ok()).flatten() {
+        let free = (here && bytes <= INLINE_BYTES).then(|| HERE.try_lock().ok()).flatten();
+        if let Some((free, mut again)) = free.zip(self.here_again.try_lock().ok()) {
             let began = Instant::now();
             if again.is_none_or(|again| began >= again) {
                 let results = many::write(&self.inner, &writes);
-                *again = (began.elapsed() >= LONG).then(|| Instant::now() + AFTER_LONG);
-                drop(again);
+                let took = began.elapsed();
+                *again = (took >= LONG).then(|| Instant::now() + AFTER_LONG * took);
+                drop((free, again));
                 return written(results);
             }
         }

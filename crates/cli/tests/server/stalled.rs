@@ -57,14 +57,17 @@ async fn a_store_that_stalls_keeps_no_client_and_not_the_end() {
     server.stop();
 }
 
+/// Reads a block of a slow file until it is cached.
+async fn warm(client: &Client) {
+    while read(client, 65_536, 4096).await.is_err() {}
+}
+
 /// A write to a file is made on the thread of its connection if that serves no other one. A file
 /// that stalls then holds up this client, and nobody else: neither while each connection has a
-/// thread of its own, nor when they share threads; nor is there a second one.
+/// thread of its own, nor when they share threads; nor who connects meanwhile, nor a second writer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_stalls_holds_up_the_client_that_writes() {
     const STALL: Duration = Duration::from_secs(2);
-    // Longer than the I/O threads make the writes after a stall.
-    const AFTER_STALL: Duration = Duration::from_millis(1200);
     if let Some(missing) = ["nbdfuse", "umount"].iter().find(|program| !is_there(program)) {
         return println!("skipped: {missing} is not installed");
     }
@@ -75,22 +78,24 @@ async fn a_file_that_stalls_holds_up_the_client_that_writes() {
         Err(why) => return println!("skipped: {why}"),
     };
     let file = place.path("fuse/nbd");
-    let server =
-        upper.serve(&format!("--volume v=file:{},cache=1MiB,store-timeout-s=1", file.display()));
-    let writer = server.connect("v").await;
-    // Whole blocks, so that nothing is read. This one is late, too.
-    is_told(write(&writer, 65_536, vec![7; 4096]).await);
+    let volume = format!("--volume v=file:{},cache=1MiB,store-timeout-s=1", file.display());
     let threads = 4 * std::thread::available_parallelism().unwrap().get();
-    for readers in [1, threads + 3] {
+    for readers in [threads - 1, threads + 3] {
+        let server = upper.serve(&volume);
+        let writer = server.connect("v").await;
+        warm(&writer).await;
         let mut clients = Vec::new();
         for _ in 0..readers {
             clients.push(server.connect("v").await);
         }
-        tokio::time::sleep(AFTER_STALL).await;
         let mut stalls = Box::pin(write(&writer, 0, vec![9; 4096]));
         tokio::time::sleep(Duration::from_millis(100)).await;
         let mut second = Box::pin(write(&clients[0], 4096, vec![9; 4096]));
         let (mut longest, began, mut told) = (Duration::ZERO, Instant::now(), false);
+        for _ in 0..3 {
+            clients.push(server.connect("v").await);
+        }
+        assert!(began.elapsed() < STALL / 2, "who came waited {:?}", began.elapsed());
         while began.elapsed() < STALL - Duration::from_millis(500) {
             if !told {
                 let turn = tokio::time::timeout(Duration::from_millis(1), &mut second);
@@ -101,27 +106,25 @@ async fn a_file_that_stalls_holds_up_the_client_that_writes() {
             }
             for client in &clients {
                 let asked = Instant::now();
-                assert_eq!(read(client, 65_536, 4096).await.unwrap(), [7; 4096]);
+                assert_eq!(read(client, 65_536, 4096).await.unwrap(), [0; 4096]);
                 longest = longest.max(asked.elapsed());
             }
         }
         assert!(longest < STALL / 2, "{readers} readers waited {longest:?}");
         assert!(told, "a second write waits for the first");
         let _ = stalls.as_mut().await;
+        drop((writer, clients, server.stop()));
     }
-    drop((writer, server.stop()));
     // With limits others may wait for a lock that the thread holds: it waits for no file.
-    let options = "cache=1MiB,requests-per-second=100000";
-    let server = upper.serve(&format!("--volume v=file:{},{options}", file.display()));
+    let server = upper.serve(&format!("{volume},requests-per-second=100000"));
     let client = server.connect("v").await;
-    write(&client, 0, vec![5; 4096]).await.unwrap();
-    tokio::time::sleep(AFTER_STALL).await;
+    warm(&client).await;
     let stalls = write(&client, 4096, vec![6; 4096]);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let asked = Instant::now();
-    assert_eq!(read(&client, 0, 4096).await.unwrap(), [5; 4096]);
+    assert_eq!(read(&client, 65_536, 4096).await.unwrap(), [0; 4096]);
     assert!(asked.elapsed() < STALL / 2, "its own read waited {:?}", asked.elapsed());
-    stalls.await.unwrap();
+    is_told(stalls.await);
     drop((client, server.stop()));
     drop(mounted);
     below.stop();

@@ -13,6 +13,7 @@ use std::cell::{Cell, OnceCell};
 use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -27,26 +28,49 @@ const PER_PROCESSOR: usize = 4;
 
 thread_local! {
     /// The seat of this thread's connections.
-    static SEAT: OnceCell<Weak<()>> = const { OnceCell::new() };
+    static SEAT: OnceCell<Weak<Seat>> = const { OnceCell::new() };
     static OTHERS_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does something under a lock for which threads of other connections may wait:
-/// [`is_of_one_connection`] is false meanwhile.
+/// What the connections of a thread share.
+#[derive(Debug, Default)]
+struct Seat {
+    /// The thread may wait for long.
+    waits: AtomicBool,
+}
+
+/// The calling thread, which may wait for long while this exists: only the client of its one
+/// connection feels that, and no further connection is given to it.
+#[derive(Debug)]
+pub struct Alone(Arc<Seat>);
+
+impl Alone {
+    /// `None` if others would feel it: the thread serves several connections, or holds a lock that
+    /// others need ([`while_others_wait`]), or is not one of a server's.
+    pub fn here() -> Option<Alone> {
+        let seat = SEAT.with(|seat| seat.get().and_then(Weak::upgrade))?;
+        // The list's, the connection's, and this one.
+        let is_alone = !OTHERS_WAIT.get() && Arc::strong_count(&seat) == 3;
+        is_alone.then(|| {
+            seat.waits.store(true, Ordering::SeqCst);
+            Alone(seat)
+        })
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.0.waits.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Does something under a lock for which threads of other connections may wait: no thread is
+/// [`Alone`] meanwhile.
 pub fn while_others_wait<T>(work: impl FnOnce() -> T) -> T {
     OTHERS_WAIT.set(true);
     let done = work();
     OTHERS_WAIT.set(false);
     done
-}
-
-/// Whether the calling thread serves one connection, and no other: then only its own client feels
-/// what the thread waits for. A further connection comes to such a thread only if there is no idle
-/// one, and no more may be started. False on threads that are not a server's.
-pub fn is_of_one_connection() -> bool {
-    // One of them is the list's.
-    let is_alone = |seat: &OnceCell<Weak<()>>| seat.get().is_some_and(|s| s.strong_count() == 2);
-    !OTHERS_WAIT.get() && SEAT.with(is_alone)
 }
 
 /// The threads of a server, started when needed.
@@ -62,7 +86,7 @@ pub(super) struct Threads {
 struct Thread {
     reactor: Handle,
     /// Held once here, and once by each of its connections.
-    seat: Arc<()>,
+    seat: Arc<Seat>,
     _end: oneshot::Sender<()>,
 }
 
@@ -76,7 +100,8 @@ impl Threads {
     /// thread, the connection runs as an ordinary task.
     pub(super) fn run(&self, connection: impl Future<Output = ()> + Send + 'static) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = list.iter().any(|thread| thread.connections() == 0);
+        let load = |thread: &&Thread| (thread.waits(), thread.connections());
+        let idle = list.iter().any(|thread| load(&thread) == (false, 0));
         let most = PER_PROCESSOR * thread::available_parallelism().map_or(1, NonZeroUsize::get);
         if !idle && list.len() < most {
             match Thread::begin(list.len(), self.busy_poll) {
@@ -84,7 +109,7 @@ impl Threads {
                 Err(error) => tracing::warn!("no thread more for connections: {error}"),
             }
         }
-        match list.iter().min_by_key(|thread| thread.connections()) {
+        match list.iter().min_by_key(load) {
             Some(thread) => thread.run(connection),
             None => drop(tokio::spawn(connection)),
         }
@@ -103,13 +128,17 @@ impl Thread {
         let handle = reactor.handle().clone();
         let (end, ended) = oneshot::channel();
         let name = format!("connections-{number}");
-        let seat = Arc::new(());
+        let seat = Arc::new(Seat::default());
         let of_thread = Arc::downgrade(&seat);
         thread::Builder::new().name(name).spawn(move || {
             SEAT.with(|seat| seat.set(of_thread)).expect("a new thread");
             drop(reactor.block_on(ended));
         })?;
         Ok(Thread { reactor: handle, seat, _end: end })
+    }
+
+    fn waits(&self) -> bool {
+        self.seat.waits.load(Ordering::SeqCst)
     }
 
     fn connections(&self) -> usize {
@@ -171,8 +200,8 @@ mod tests {
         let (ask, asked) = tokio::sync::mpsc::channel::<oneshot::Sender<bool>>(1);
         let answers = |mut asked: tokio::sync::mpsc::Receiver<oneshot::Sender<bool>>| async move {
             while let Some(answer) = asked.recv().await {
-                assert!(!while_others_wait(is_of_one_connection));
-                answer.send(is_of_one_connection()).unwrap();
+                assert!(while_others_wait(Alone::here).is_none());
+                answer.send(Alone::here().is_some()).unwrap();
             }
         };
         let is_alone = async || {
@@ -181,7 +210,7 @@ mod tests {
             answered.await.unwrap()
         };
         threads.run(answers(asked));
-        assert!(is_alone().await && !is_of_one_connection());
+        assert!(is_alone().await && Alone::here().is_none());
         let most = PER_PROCESSOR * thread::available_parallelism().unwrap().get();
         let mut others = Vec::new();
         for _ in 1..most {

@@ -394,7 +394,8 @@ impl Export for OpenedExport {
         let session = self.inner.connect(peer, contexts)?;
         let (client, place) = self.entry.connect(peer)?;
         let limiter = Arc::clone(&self.entry.connections.limiter);
-        let session = RateLimit::new(limiter, session, Arc::clone(&client));
+        let runtime = self.entry.volume().runtime.clone();
+        let session = RateLimit::new(limiter, session, Arc::clone(&client), runtime);
         Ok(Box::new(Access::new(client, place, session)))
     }
 }

@@ -142,7 +142,8 @@ fn bytes_of(request: &Request) -> u64 {
 pub(crate) struct RateLimit {
     limiter: Arc<Limiter>,
     queue: Arc<ConnectionQueue>,
-    /// Where the task runs that lets requests pass.
+    /// Where the task runs that lets requests pass: not on the thread of a connection, since all
+    /// others need it.
     runtime: Handle,
 }
 
@@ -151,6 +152,7 @@ impl RateLimit {
         limiter: Arc<Limiter>,
         session: Box<dyn Session>,
         connection: Arc<Connection>,
+        runtime: Handle,
     ) -> RateLimit {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let client = client_of(connection.peer());
@@ -163,7 +165,7 @@ impl RateLimit {
             waiting: AtomicUsize::new(0),
             work_debt: AtomicU64::new(0),
         });
-        RateLimit { limiter, queue, runtime: Handle::current() }
+        RateLimit { limiter, queue, runtime }
     }
 
     /// Whether requests pass without a look at the limits: there are none, and nothing waits.
@@ -259,7 +261,7 @@ mod tests {
         let limiter = Limiter::of(&rules, crate::clock::now());
         let notes = Arc::<Mutex<Vec<u64>>>::default();
         let next = Box::new(Notes(Arc::clone(&notes)));
-        let mut layer = RateLimit::new(limiter, next, Arc::default());
+        let mut layer = RateLimit::new(limiter, next, Arc::default(), Handle::current());
         let requests = (0..REQUESTS).map(|offset| {
             let ((reply, _), command) = (Reply::detached(), Command::Flush);
             Request { command, offset, length: 0, durable: false, reply }

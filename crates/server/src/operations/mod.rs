@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use undercroft_nbd::{Failure, is_of_one_connection};
+use undercroft_nbd::{Alone, Failure};
 use undercroft_store::ManyWrite;
 
 use crate::answer::Failed;
@@ -62,7 +62,8 @@ impl Volume {
             }
         }
         if !together.is_empty() {
-            write_many(self, together, tickets, at_once && is_of_one_connection());
+            let alone = at_once.then(Alone::here).flatten();
+            write_many(self, together, tickets, alone.is_some());
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::job::{Completion, RequestContext};
 use crate::shard::content::{Memory, read_into};
 use crate::volume::Volume;
 use crate::volume::store_state::StoreRequest;
+use crate::volume::timeouts::in_time;
 
 impl Volume {
     /// Starts a request that has been checked.
@@ -34,10 +35,14 @@ impl Volume {
         self.direct.asked(op, blocks);
         let volume = Arc::clone(self);
         self.runtime.spawn(async move {
-            let task = async {
-                if let Some(change) = &change {
-                    change.turn().await;
+            // What has not been sent by then need not go on without its client.
+            if let Some(change) = &change {
+                if let Err(failed) = in_time(&volume, started, change.turn()).await {
+                    volume.direct.ended(op, blocks, true);
+                    return volume.answer_one(asked.complete(Err(failed)));
                 }
+            }
+            let task = async {
                 let tells = change.is_some() && !durable;
                 let begun = tells.then(|| volume.losses.now());
                 let outcome = volume.ask_directly(command, offset, length, durable).await;

@@ -112,13 +112,14 @@ impl Volume {
     fn write_out_by_pace(self: &Arc<Self>, pace: &Pace) {
         let (now, count) = (clock::now(), self.shards.len());
         // For the sake of a shard's memory.
-        let most = self.config.write_back_runs.max(1) as usize * self.write_out_blocks();
+        let runs = self.config.write_back_runs.max(1) as usize;
+        let most = runs * self.write_out_blocks();
         // Set first: what ends from here on calls again.
         pace.set_waiting(true);
         let (first, mut is_waiting) = (pace.first(count), false);
         for index in (0..count).map(|index| (first + index) % count) {
             // A request at a time, so that nobody waits long for the lock.
-            is_waiting |= loop {
+            for turn in 1.. {
                 let mut work = Work::new(self);
                 let (shard, fx) = work.nth_shard(index);
                 let room = (pace.room(shard.is_pressing(now), now), pace.is_many);
@@ -127,10 +128,11 @@ impl Volume {
                 let waits = shard.write_out_due(room, (blocks, self.write_out_blocks()), now, fx);
                 let has_begun = shard.dirty.writing_count() > before;
                 work.finish();
-                if !(waits && has_begun) {
-                    break waits;
+                if !(waits && has_begun) || turn == runs {
+                    is_waiting |= waits;
+                    break;
                 }
-            };
+            }
         }
         pace.set_waiting(is_waiting);
         if is_waiting && pace.must_sync(now) {

@@ -14,7 +14,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use undercroft_nbd::{Command, Failure, Request};
 
@@ -126,6 +126,24 @@ impl Shard {
         slot.is_some_and(|slot| !slot.active && !slot.state.content.is_absent())
             && !self.ranges.cover(block)
     }
+}
+
+/// Waits for what must come before a request that arrived then can be sent.
+///
+/// # Errors
+/// It has taken too long.
+pub(crate) async fn in_time<T>(
+    volume: &Volume,
+    started: Instant,
+    what: impl Future<Output = T>,
+) -> Result<T, Failed> {
+    let Some(limit) = volume.config.store_timeout else { return Ok(what.await) };
+    let passed = clock::now().saturating_duration_since(started);
+    let waited = tokio::time::timeout(limit.saturating_sub(passed), what).await;
+    waited.map_err(|_| {
+        drop(volume.late_requests.begin(0));
+        too_late(limit)
+    })
 }
 
 fn too_late(limit: Duration) -> Failed {
