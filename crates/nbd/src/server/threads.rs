@@ -223,6 +223,29 @@ mod tests {
         assert!(!is_alone().await);
     }
 
+    #[tokio::test]
+    async fn no_connection_comes_to_a_thread_that_waits() {
+        let threads = Threads::new(BUSY_POLL);
+        let (tell, told) = oneshot::channel();
+        let (ends, ended) = oneshot::channel::<()>();
+        threads.run(async move {
+            let alone = Alone::here();
+            let name = thread::current().name().unwrap_or_default().to_owned();
+            tell.send((name, alone.is_some())).unwrap();
+            let _ = ended.await;
+            drop(alone);
+        });
+        let (waits, is_alone) = told.await.unwrap();
+        assert!(is_alone);
+        let most = PER_PROCESSOR * thread::available_parallelism().unwrap().get();
+        let mut others = Vec::new();
+        for _ in 0..3 * most {
+            others.push(connect(&threads).await);
+            assert_ne!(others.last().unwrap().0, waits);
+        }
+        drop(ends);
+    }
+
     /// The name of the connection's thread, and a handle that ends the connection when dropped.
     async fn connect(threads: &Threads) -> (String, oneshot::Sender<()>) {
         let (tell, told) = oneshot::channel();

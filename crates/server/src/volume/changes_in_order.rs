@@ -49,19 +49,23 @@ impl ChangesInOrder {
 impl Change {
     /// Waits until all earlier changes of these bytes have ended.
     pub(crate) async fn turn(&self) {
-        while let Some(earlier) = self.earlier() {
+        let mut below = self.number;
+        while let Some((number, ended)) = self.earlier(below) {
             // Closed when the change ends.
-            let _ = earlier.acquire().await;
+            let _ = ended.acquire().await;
+            // What came after it has been looked at: a change looks at each other one once.
+            below = number;
         }
     }
 
-    /// The latest earlier change of these bytes.
-    fn earlier(&self) -> Option<Arc<Semaphore>> {
+    /// The latest change of these bytes with a number below this one, and its end.
+    fn earlier(&self, below: u64) -> Option<(u64, Arc<Semaphore>)> {
         let under_way = self.all.under_way();
-        let mut earlier = under_way.changes.range(..self.number).rev().map(|(_, change)| change);
         let overlaps =
             |bytes: &Range<u64>| bytes.start < self.bytes.end && self.bytes.start < bytes.end;
-        earlier.find(|(bytes, _)| overlaps(bytes)).map(|(_, ended)| Arc::clone(ended))
+        let mut earlier = under_way.changes.range(..below).rev();
+        let (number, (_, ended)) = earlier.find(|(_, (bytes, _))| overlaps(bytes))?;
+        Some((*number, Arc::clone(ended)))
     }
 }
 

@@ -54,11 +54,13 @@ pub async fn run(world: Arc<World>, mut random: Random) -> Vec<String> {
 /// Whether a volume waits for its service. It is opened only if that works until a lease has
 /// expired, and nobody reloads meanwhile.
 async fn is_away(world: &World) -> bool {
+    if !world.lowest().disks().iter().any(Disk::is_service) {
+        return false;
+    }
     let running = world.top().running.lock().await;
     let served = running.as_ref().map(|running| running.volumes()).unwrap_or_default();
     let is_served = |name: &str| served.iter().any(|volume| volume.config().name == name);
-    let has_service = world.lowest().disks().iter().any(Disk::is_service);
-    has_service && world.scenario.volumes.iter().any(|volume| !is_served(&volume.name))
+    world.scenario.volumes.iter().any(|volume| !is_served(&volume.name))
 }
 
 async fn strike(world: &Arc<World>, blow: Blow, random: &mut Random) -> Result<(), String> {
