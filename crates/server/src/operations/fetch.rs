@@ -31,7 +31,7 @@ pub(super) fn fetch(volume: &Arc<Volume>, fetch: Fetch) -> impl Future<Output = 
 impl Shard {
     /// A fetch ended. What is from before a loss is fetched again.
     pub(crate) fn fetched(&mut self, block: u64, ended: Ended, fx: &mut Effects) {
-        let Some(record) = self.active.get_mut(&block) else { return };
+        let Some(record) = self.blocks.active.get_mut(&block) else { return };
         record.running = Running::Nothing;
         self.counters.store_reads += 1;
         match ended.result {

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::shard::Shard;
-use crate::shard::content::{Content, Running, State};
+use crate::shard::content::{Content, State};
 use crate::shard::event::Event;
 use crate::shard::unflushed::Lost;
 use crate::volume::Volume;
@@ -33,22 +33,22 @@ impl Shard {
             Lost::Blocks(blocks) => blocks,
             Lost::Any => {
                 let residents = self.cache.residents().into_iter().map(|(block, _)| block);
-                let mut all: Vec<u64> = residents.chain(self.active.keys().copied()).collect();
+                let mut all: Vec<u64> =
+                    residents.chain(self.blocks.active.keys().copied()).collect();
                 all.sort_unstable();
                 all.dedup();
                 all
             }
         };
         for block in lost {
-            if let Some(record) = self.active.get_mut(&block) {
+            if let Some(record) = self.blocks.active.get_mut(&block) {
                 // Dirty content is written again. Other operations continue: they get what the
                 // store has now, or their copy is dropped when they end.
-                let is_writing_out = matches!(record.running, Running::WriteOut(_));
-                if record.state.dirty.is_none() && !is_writing_out {
+                if !record.is_dirty() {
                     record.state.content = Content::Absent;
                 }
             } else if let Some(frame) = self.cache.frame(block) {
-                let State { content, dirty } = &self.slots[frame as usize].state;
+                let State { content, dirty } = &self.blocks.slots[frame as usize].state;
                 if !content.is_absent() && dirty.is_none() {
                     self.refill(block, frame, Content::Absent);
                     self.tell(&Event::Gone { block });

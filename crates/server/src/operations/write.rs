@@ -32,8 +32,8 @@ pub(super) fn write(volume: &Arc<Volume>, write: ClientWrite) -> impl Future<Out
 impl Shard {
     /// A write for the first operation of a block ended.
     fn written(&mut self, block: u64, Ended { result, is_lost, .. }: Ended, fx: &mut Effects) {
-        let Self { active, cache, pool, geometry, watchers, .. } = self;
-        let Some(record) = active.get_mut(&block) else { return };
+        let Self { blocks, cache, pool, geometry, watchers, .. } = self;
+        let Some(record) = blocks.active.get_mut(&block) else { return };
         record.running = Running::Nothing;
         self.counters.store_writes += 1;
         if is_lost {

@@ -52,7 +52,7 @@ impl Shard {
         self.counters.store_writes += 1;
         self.counters.written_back += u64::from(!is_lost);
         self.counters.write_failures += u64::from(has_failed);
-        if let Some(record) = self.active.get_mut(&block) {
+        if let Some(record) = self.blocks.active.get_mut(&block) {
             if let Running::WriteOut(number) = record.running {
                 record.running = Running::Nothing;
                 match is_lost {

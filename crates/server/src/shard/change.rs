@@ -11,6 +11,7 @@ use undercroft_cache::placement::{Placement, PlacementError};
 use undercroft_frames::Pools;
 
 use crate::config::VolumeConfig;
+use crate::shard::blocks::Blocks;
 use crate::shard::content::Content;
 use crate::shard::digests::{Digests, Hasher};
 use crate::shard::effects::Effects;
@@ -30,8 +31,8 @@ impl Shard {
         self.cache.resize(step);
         self.leave_evicted(fx);
         // Blocks may lie in slots beyond a smaller capacity, so there are never fewer.
-        let slots = self.slots.len().max(step as usize);
-        self.slots.resize_with(slots, Slot::default);
+        let slots = self.blocks.slots.len().max(step as usize);
+        self.blocks.slots.resize_with(slots, Slot::default);
         self.tell(&Event::Slots(slots));
         step == capacity
     }
@@ -72,7 +73,7 @@ impl Shard {
             let new = EvictionPlacement::new(capacity, seed, config.reload_at_once);
             self.watchers.placement = Some(Box::new(new));
             if let Some(hasher) = hasher {
-                self.watchers.digests = Some(Digests::new(hasher, self.slots.len() as u32));
+                self.watchers.digests = Some(Digests::new(hasher, self.blocks.slots.len() as u32));
                 self.cache.keep_digests();
                 // Of operations in progress it is not known what they deliver.
                 self.tell(&Event::ContentsUnknown);
@@ -84,7 +85,7 @@ impl Shard {
     /// Moves content out of surplus frames: that of the slots in a range, and that of all blocks
     /// without one. Content that no frame is free for stays until the next call.
     pub(crate) fn move_surplus(&mut self, slots: Range<usize>) {
-        let Self { slots: all, active, watchers, pool, .. } = self;
+        let Self { blocks: Blocks { slots: all, active, .. }, watchers, pool, .. } = self;
         let end = slots.end.min(all.len());
         if slots.start == 0 {
             // In order, so that every run moves the same ones if frames are short.

@@ -120,6 +120,13 @@ pub(crate) struct Active {
     pub(crate) queue: Queue,
 }
 
+impl Active {
+    /// Whether the store does not have the content yet, or is being given it.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.state.dirty.is_some() || matches!(self.running, Running::WriteOut(_))
+    }
+}
+
 /// Operations in order. A single one, the usual case, needs no allocation.
 #[derive(Default)]
 pub(crate) struct Queue {

@@ -340,6 +340,11 @@ impl DirtySet {
         run.into_iter().collect()
     }
 
+    /// The blocks that are being written out.
+    pub(crate) fn being_written(&self) -> impl Iterator<Item = u64> + '_ {
+        self.writing.values().map(|change| change.block)
+    }
+
     /// Whether a dirty block may be written out together with others.
     pub(crate) fn joins(&self, block: u64) -> bool {
         self.by_block.get(&block).is_some_and(|place| place.joins)
@@ -394,10 +399,9 @@ impl DirtySet {
     /// Every block whose last change the store does not have, including those being written out, in
     /// order; and the last refusal, if any.
     pub(crate) fn all(&self) -> (BTreeSet<u64>, Option<Failed>) {
-        let writing = self.writing.values().map(|change| change.block);
         let last = self.refused.values().max_by_key(|refusal| refusal.count);
         let why = last.map(|refusal| refusal.why.clone());
-        (self.by_block.keys().copied().chain(writing).collect(), why)
+        (self.by_block.keys().copied().chain(self.being_written()).collect(), why)
     }
 }
 

@@ -12,7 +12,7 @@ use undercroft_cache::{ClientEviction, Down, Sender, WriteMode};
 use crate::job::Job;
 use crate::shard::Shard;
 use crate::shard::awaited::Expected;
-use crate::shard::content::{Content, Running};
+use crate::shard::content::Content;
 use crate::shard::digests::Refusal;
 use crate::shard::effects::Effects;
 use crate::shard::event::Event;
@@ -52,7 +52,7 @@ impl Shard {
         fx: &mut Effects,
     ) {
         let block = gone.block;
-        if self.active.contains_key(&block) {
+        if self.blocks.active.contains_key(&block) {
             return self.take_in_from_memory(gone, sender, fx);
         }
         if !self.cache.is_last_copy(gone, sender) {
@@ -61,11 +61,18 @@ impl Shard {
         match self.cache.handed_over(block) {
             Down::Fetch => {
                 let slot = self.arrive_evicted(block, DataSource::Demote, fx);
-                let mut frame = self.pool.take();
-                if let Some(frame) = &mut frame {
-                    frame[..data.len()].copy_from_slice(data);
+                match self.pool.take() {
+                    Some(mut frame) => {
+                        frame[..data.len()].copy_from_slice(data);
+                        self.fill(block, slot, Content::Frame(frame.freeze()), digest);
+                    }
+                    // Clients that do not read their replies hold all frames.
+                    None => {
+                        self.counters.served_around += 1;
+                        self.discard(block);
+                        self.tell(&Event::Gone { block });
+                    }
                 }
-                self.fill(block, slot, frame, digest);
             }
             down => self.carry_out_placement(block, down, fx),
         }
@@ -100,11 +107,11 @@ impl Shard {
             return Err(Refusal::Malformed);
         }
         let digests = self.watchers.digests.as_ref().ok_or(Refusal::Unknown)?;
-        if let Some(content) = self.dirty_content(block) {
+        if let Some(content) = self.blocks.dirty_content(block) {
             let is_equal = content.piece(0, data.len()).is_some_and(|own| own == data);
             return if is_equal { Ok(digests.of_data(data)) } else { Err(Refusal::Changed) };
         }
-        if !self.is_quiet(block) || self.is_reloading(block) {
+        if !self.blocks.is_quiet(block) || self.is_reloading(block) {
             return Err(Refusal::Busy);
         }
         let known = match self.cache.frame(block) {
@@ -116,19 +123,6 @@ impl Shard {
             known if digests.of_data(data) == known => Ok(known),
             _ => Err(Refusal::Changed),
         }
-    }
-
-    /// The content of a block without a slot that is dirty or being written out, and has no other
-    /// operation: what a read would return, whether the store takes it or not.
-    fn dirty_content(&self, block: u64) -> Option<&Content> {
-        let record = self.active.get(&block)?;
-        let is_dirty = match record.running {
-            Running::WriteOut(_) => true,
-            Running::Nothing => record.state.dirty.is_some(),
-            Running::Fetch | Running::Write | Running::Starved => false,
-        };
-        let is_alone = is_dirty && record.queue.is_empty() && !self.ranges.cover(block);
-        (is_alone && !record.state.content.is_absent()).then_some(&record.state.content)
     }
 
     fn is_reloading(&self, block: u64) -> bool {
@@ -147,20 +141,9 @@ impl Shard {
         }
         match refusal {
             Refusal::Unknown | Refusal::Changed => true,
-            Refusal::Busy => self.is_being_written(block),
+            Refusal::Busy => self.blocks.is_being_written(block),
             Refusal::Malformed => false,
         }
-    }
-
-    /// Whether a client's WRITE of the block is in progress that leaves no data here. Dirty data
-    /// are here, and an eviction places them without a read from the store.
-    fn is_being_written(&self, block: u64) -> bool {
-        let Some(record) = self.active.get(&block).filter(|_| !self.ranges.cover(block)) else {
-            return false;
-        };
-        let is_dirty =
-            record.state.dirty.is_some() || matches!(record.running, Running::WriteOut(_));
-        !is_dirty && record.queue.iter().any(|op| op.job.is_change())
     }
 
     /// A client evicted a block and handed over contents that the volume does not hold yet.
@@ -173,7 +156,7 @@ impl Shard {
         let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
         placement.counters.demotions_awaited += 1;
         for old in placement.awaited.remember(gone.block, digest, sender) {
-            if self.cache.frame(old).is_none() && !self.active.contains_key(&old) {
+            if self.cache.frame(old).is_none() && !self.blocks.active.contains_key(&old) {
                 self.tell(&Event::Gone { block: old });
             }
         }
@@ -183,7 +166,7 @@ impl Shard {
     /// brought what a client had handed over before.
     pub(crate) fn end_awaited(&mut self, block: u64, job: &Job, fx: &mut Effects) {
         // A later operation may be another WRITE: that one decides.
-        if self.watchers.placement.is_none() || !self.is_quiet(block) {
+        if self.watchers.placement.is_none() || !self.blocks.is_quiet(block) {
             return;
         }
         let Some((digest, sender, data)) = self.expected(block, job) else { return };

@@ -15,6 +15,7 @@
 
 pub(crate) mod awaited;
 pub(crate) mod below;
+pub(crate) mod blocks;
 mod build;
 mod change;
 pub(crate) mod content;
@@ -38,8 +39,6 @@ mod write_outs;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use undercroft_cache::{Asker, Frame, Level, Referred, Request};
 use undercroft_frames::Pools;
 use undercroft_nbd::Piece;
@@ -47,12 +46,12 @@ use undercroft_nbd::Piece;
 use crate::counters::{ShardCounters, Source};
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
-use crate::shard::content::{Active, Content, Origin, Running, Slot};
+use crate::shard::blocks::Blocks;
+use crate::shard::content::{Active, Content, Origin, Running, Slot, State};
 use crate::shard::dirty::{DirtyBounds, DirtySet};
 use crate::shard::effects::{ClientWrite, Effects, Fetch};
 use crate::shard::event::{Event, Goes, Leaving};
 use crate::shard::execute::{OpContext, Verdict, execute, write_now};
-use crate::shard::ranges::Ranges;
 use crate::shard::starved::Starved;
 use crate::shard::watchers::Watchers;
 use crate::shard::write_outs::lent_frames;
@@ -60,11 +59,9 @@ use crate::shard::write_outs::lent_frames;
 pub(crate) struct Shard {
     pub(crate) cache: Level,
     pub(crate) watchers: Watchers,
-    pub(crate) slots: Vec<Slot>,
-    pub(crate) active: HashMap<u64, Active, RandomState>,
+    pub(crate) blocks: Blocks,
     pub(crate) dirty: DirtySet,
     pub(crate) bounds: DirtyBounds,
-    pub(crate) ranges: Ranges,
     pub(crate) counters: ShardCounters,
     pub(crate) pool: Pools,
     /// Frames of `pool` that are for staged blocks.
@@ -72,15 +69,13 @@ pub(crate) struct Shard {
     pub(crate) geometry: Arc<Geometry>,
     /// Blocks whose first operation waits for a frame.
     pub(crate) starved: Starved,
-    /// Number of unloaded slots.
-    pub(crate) unloaded: u32,
     scratch: PrefetchScratch,
 }
 
 /// Buffers for looking up several blocks together, kept to reuse their memory.
 #[derive(Default)]
 struct PrefetchScratch {
-    blocks: Vec<u64>,
+    wanted: Vec<u64>,
     frames: Vec<Frame>,
 }
 
@@ -98,21 +93,18 @@ impl Shard {
         geometry: Arc<Geometry>,
         bounds: DirtyBounds,
     ) -> Self {
-        let capacity = cache.capacity();
+        let blocks = Blocks::new(cache.capacity());
         Self {
             cache,
             watchers: Watchers::default(),
-            slots: (0..capacity).map(|_| Slot::default()).collect(),
-            active: HashMap::default(),
+            blocks,
             dirty: DirtySet::default(),
             bounds,
-            ranges: Ranges::default(),
             counters: ShardCounters::default(),
             pool,
             staged_frames: 0,
             geometry,
             starved: Starved::default(),
-            unloaded: 0,
             scratch: PrefetchScratch::default(),
         }
     }
@@ -121,18 +113,17 @@ impl Shard {
     /// for memory: the index and the policy first, then the slots, then reference counts and data
     /// of the frames. Of the data the first byte is enough; the processor's own prefetcher loads
     /// the rest.
-    pub(crate) fn prefetch(&mut self, blocks: impl Iterator<Item = u64>) {
-        let Self {
-            scratch: PrefetchScratch { blocks: all, frames }, cache, slots, watchers, ..
-        } = self;
-        all.clear();
-        blocks.for_each(|block| all.push(block));
+    pub(crate) fn prefetch(&mut self, all: impl Iterator<Item = u64>) {
+        let Self { scratch: PrefetchScratch { wanted, frames }, cache, blocks, watchers, .. } =
+            self;
+        wanted.clear();
+        all.for_each(|block| wanted.push(block));
         frames.clear();
-        cache.prefetch(all, frames);
+        cache.prefetch(wanted, frames);
         if let Some(digests) = &watchers.digests {
             digests.warm(frames);
         }
-        let slots = frames.iter().map(|&frame| &slots[frame as usize]);
+        let slots = frames.iter().map(|&frame| &blocks.slots[frame as usize]);
         black_box(slots.clone().filter(|slot| slot.state.content.is_shared()).count());
         black_box(slots.fold(0, |sum, slot| sum ^ slot.state.content.first_byte()));
     }
@@ -146,7 +137,7 @@ impl Shard {
         fx: &mut Effects,
     ) -> (bool, Option<Frame>) {
         let request = Request { block, is_write: true, is_whole, is_streamed, asker };
-        let referred = self.reference(request);
+        let referred = self.cache.request(&request, || self.geometry.first_touch(block));
         self.carry_out(block, referred, fx);
         if referred.before.is_none() && referred.now.is_some() {
             self.tell(&Event::Returned { block });
@@ -162,18 +153,12 @@ impl Shard {
         // Staged data depend on the queue of the block.
         let is_plain = self.watchers.placement.is_none() && !job.durable && self.delays_writes();
         let Some(slot) = slot.filter(|_| is_plain) else { return false };
-        let Self { slots, pool, dirty, geometry, .. } = self;
-        let slot = &mut slots[slot as usize];
-        if slot.active || slot.unloaded || self.ranges.cover(block) {
+        let Self { blocks, pool, dirty, geometry, .. } = self;
+        let slot = &mut blocks.slots[slot as usize];
+        if slot.active || slot.unloaded || blocks.ranges.cover(block) {
             return false;
         }
         write_now(job, block, &mut slot.state, pool, dirty, geometry)
-    }
-
-    /// Makes a counted reference. The caller carries out the result on the slots.
-    fn reference(&mut self, request: Request) -> Referred {
-        let geometry = &self.geometry;
-        self.cache.request(&request, || geometry.first_touch(request.block))
     }
 
     fn carry_out(&mut self, block: u64, referred: Referred, fx: &mut Effects) {
@@ -200,11 +185,7 @@ impl Shard {
 
     /// Gives a newly resident block an empty slot.
     pub(crate) fn enter(&mut self, block: u64, frame: u32) {
-        let record = if self.active.is_empty() { None } else { self.active.get_mut(&block) };
-        self.slots[frame as usize] = Slot { active: record.is_some(), ..Slot::default() };
-        if let Some(record) = record {
-            record.slot = Some(frame);
-        }
+        self.blocks.enter(block, frame);
         self.tell(&Event::Entered { block, slot: frame });
     }
 
@@ -214,10 +195,12 @@ impl Shard {
         self.watchers.tell(event, &mut self.cache, &self.pool, &self.geometry);
     }
 
-    /// Tells the watchers that a slot has content; see [`Event::Filled`].
-    pub(crate) fn tell_filled(&mut self, block: u64, slot: Frame, digest: u64) {
-        let Self { watchers, slots, cache, pool, geometry, .. } = self;
-        let content = &slots[slot as usize].state.content;
+    /// Gives the slot of a block without operations other content. `digest`: that of the content;
+    /// 0 if it is not known.
+    pub(crate) fn fill(&mut self, block: u64, slot: Frame, content: Content, digest: u64) {
+        let Self { blocks, watchers, cache, pool, geometry, .. } = self;
+        blocks.put(slot, State { content, dirty: None });
+        let content = &blocks.slots[slot as usize].state.content;
         watchers.tell(&Event::Filled { block, slot, content, digest }, cache, pool, geometry);
     }
 
@@ -232,17 +215,12 @@ impl Shard {
     /// Replacement evicted a block: its slot is needed for another one.
     fn evict(&mut self, block: u64, frame: u32, fx: &mut Effects) {
         if self.watchers.below.is_some() {
-            let Self { slots, active, watchers, cache, pool, geometry, ranges, .. } = self;
-            let Slot { state, active: is_active, .. } = &slots[frame as usize];
-            let pending = match active.get(&block).filter(|_| *is_active) {
-                Some(record) => {
-                    let is_written_out = matches!(record.running, Running::WriteOut(_));
-                    Some(record.state.dirty.is_some() || is_written_out)
-                }
-                None => state.dirty.map(|_| true),
-            };
-            let is_covered = ranges.cover(block);
-            let event = Event::Evicted { block, content: &state.content, pending, is_covered };
+            let Self { blocks, watchers, cache, pool, geometry, .. } = self;
+            let State { content, dirty } = &blocks.slots[frame as usize].state;
+            let record = blocks.active.get(&block);
+            let pending = record.map(Active::is_dirty).or(dirty.map(|_| true));
+            let is_covered = blocks.ranges.cover(block);
+            let event = Event::Evicted { block, content, pending, is_covered };
             watchers.tell(&event, cache, pool, geometry);
             if pending.is_none() {
                 fx.piggybacked.push(block);
@@ -255,42 +233,25 @@ impl Shard {
     /// Removes a block without content from the cache.
     pub(crate) fn discard(&mut self, block: u64) {
         if let Some(slot) = self.cache.discard(block) {
-            if let Some(record) = self.active.get_mut(&block) {
-                record.slot = None;
-            }
-            let (how, is_covered) = (Leaving::Discarded, self.ranges.cover(block));
+            self.blocks.leave(block, slot);
+            let (how, is_covered) = (Leaving::Discarded, self.blocks.ranges.cover(block));
             self.tell(&Event::Left { block, slot, how, is_covered });
         }
     }
 
     /// A block lost its slot. Dirty content is kept until the store has it.
     pub(crate) fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
-        let slot = std::mem::take(&mut self.slots[frame as usize]);
-        self.unloaded -= u32::from(slot.unloaded);
+        let slot = self.blocks.leave(block, frame);
         let how = match slot.state.dirty {
             _ if slot.active => Leaving::Busy,
             Some(_) => Leaving::Dirty,
             None => Leaving::Clean,
         };
-        let is_covered = self.ranges.cover(block);
+        let is_covered = self.blocks.ranges.cover(block);
         self.tell(&Event::Left { block, slot: frame, how, is_covered });
-        if slot.active {
-            self.release_frame(block);
-        } else if slot.state.dirty.is_some() {
-            self.active.insert(block, Active { state: slot.state, ..Active::default() });
+        if how == Leaving::Dirty {
+            self.blocks.active.insert(block, Active { state: slot.state, ..Active::default() });
             self.write_out_in_time(block, fx);
-        }
-    }
-
-    /// A block with operations lost its slot. If it is written through, the store gets the data
-    /// from elsewhere, so the frame is freed for resident blocks.
-    fn release_frame(&mut self, block: u64) {
-        if let Some(record) = self.active.get_mut(&block) {
-            record.slot = None;
-            let is_written = matches!(record.running, Running::Write | Running::Starved);
-            if is_written && record.state.dirty.is_none() {
-                record.state.content = Content::Absent;
-            }
         }
     }
 
@@ -304,15 +265,15 @@ impl Shard {
     ) -> Result<Piece, Source> {
         let is_whole = span == (0, self.geometry.len(block));
         let request = Request { block, is_write: false, is_whole, is_streamed, asker };
-        let referred = self.reference(request);
+        let referred = self.cache.request(&request, || self.geometry.first_touch(block));
         let mut origin = Origin::Used;
         let piece = match referred {
             Referred { hit: false, .. } => None,
             // Taken before the block leaves its slot; from now on the client has it.
             Referred { before: Some(frame), .. } => {
-                let slot = &self.slots[frame as usize];
+                let slot = &self.blocks.slots[frame as usize];
                 origin = slot.origin;
-                let is_quiet = !slot.active && !self.ranges.cover(block);
+                let is_quiet = !slot.active && !self.blocks.ranges.cover(block);
                 let piece = slot.state.content.sendable(span.0, span.1);
                 piece.filter(|_| is_quiet)
             }
@@ -338,7 +299,7 @@ impl Shard {
 
     /// Queues an operation behind those that arrived earlier for the same block.
     pub(crate) fn enqueue(&mut self, op: BlockOp, fx: &mut Effects) {
-        let Some(op) = self.ranges.park(op) else { return };
+        let Some(op) = self.blocks.ranges.park(op) else { return };
         self.enqueue_unparked(op, fx);
     }
 
@@ -351,7 +312,8 @@ impl Shard {
     /// The block's active record; if there is none yet, one is made and takes over the block's
     /// state.
     pub(crate) fn activate(&mut self, block: u64) -> &mut Active {
-        let Self { active, cache, slots, watchers, pool, geometry, .. } = self;
+        let Self { blocks: Blocks { active, slots, .. }, cache, watchers, pool, geometry, .. } =
+            self;
         active.entry(block).or_insert_with(|| {
             let slot = cache.frame(block);
             watchers.tell(&Event::Activated { block, slot }, cache, pool, geometry);
@@ -368,8 +330,8 @@ impl Shard {
         let delays = self.delays_writes();
         let absorbs = self.absorbs();
         let mut absorbed = None;
-        let Self { active, dirty, pool, geometry, counters, cache, watchers, .. } = self;
-        let Some(record) = active.get_mut(&block) else { return };
+        let Self { blocks, dirty, pool, geometry, counters, cache, watchers, .. } = self;
+        let Some(record) = blocks.active.get_mut(&block) else { return };
         let resident = record.slot.is_some();
         let mut lent = if absorbs && !resident { lent_frames(cache, pool) } else { 0 };
         loop {
@@ -450,73 +412,60 @@ impl Shard {
     /// Ends the active state of a block: its state moves to its slot, is written out, or is
     /// dropped.
     fn settle(&mut self, block: u64, fx: &mut Effects) {
-        let is_covered = self.ranges.cover(block);
-        let Some(Active { slot, state, .. }) = self.active.get_mut(&block) else { return };
+        let Self { blocks: Blocks { slots, active, ranges, .. }, pool, .. } = self;
+        let is_covered = ranges.cover(block);
+        let Some(Active { slot, state, .. }) = active.get_mut(&block) else { return };
         let slot = *slot;
         // Content that finds no frame is given up; what is known of it is not.
         let mut given_up = Content::Absent;
-        if slot.is_some() {
-            if let Content::Loose(bytes) = &state.content {
-                if let Some(mut frame) = self.pool.take() {
-                    frame[..bytes.len()].copy_from_slice(bytes);
-                    state.content = Content::Frame(frame.freeze());
-                } else if state.dirty.is_none() {
-                    given_up = std::mem::take(&mut state.content);
-                }
+        if let (Some(_), Content::Loose(bytes)) = (slot, &state.content) {
+            if let Some(mut frame) = pool.take() {
+                frame[..bytes.len()].copy_from_slice(bytes);
+                state.content = Content::Frame(frame.freeze());
+            } else if state.dirty.is_none() {
+                given_up = std::mem::take(&mut state.content);
             }
         }
         let to = match slot {
-            Some(frame) if !state.content.is_absent() || self.slots[frame as usize].unloaded => {
-                Goes::ToSlot(frame)
+            Some(slot) if !state.content.is_absent() || slots[slot as usize].unloaded => {
+                Goes::ToSlot(slot)
             }
             None if state.dirty.is_some() => Goes::Stays,
             _ => Goes::Nowhere,
         };
-        let resident = slot.filter(|_| to == Goes::Nowhere);
-        if let Some(frame) = resident {
+        let leaves_slot = slot.is_some() && to == Goes::Nowhere;
+        if leaves_slot {
             // A resident block without content: a fetch failed, or no frame was free.
-            self.slots[frame as usize] = Slot::default();
             self.discard(block);
         }
-        let Self { active, watchers, cache, pool, geometry, .. } = self;
-        let Some(record) = active.get_mut(&block) else { return };
-        let content = if resident.is_some() { &given_up } else { &record.state.content };
+        let Self { blocks, watchers, cache, pool, geometry, .. } = self;
+        let Some(record) = blocks.active.get(&block) else { return };
+        let content = if leaves_slot { &given_up } else { &record.state.content };
         watchers.tell(&Event::Idle { block, content, to, is_covered }, cache, pool, geometry);
         if to == Goes::Stays {
             return self.write_out_in_time(block, fx);
         }
-        let Some(Active { state, .. }) = self.active.remove(&block) else { return };
-        match slot {
+        let Some(Active { state, .. }) = blocks.active.remove(&block) else { return };
+        match to {
             // Not loaded yet: the next call tries again.
-            Some(frame) if state.content.is_absent() && to != Goes::Nowhere => {
-                self.slots[frame as usize].active = false;
+            Goes::ToSlot(slot) if state.content.is_absent() => {
+                blocks.slots[slot as usize].active = false;
             }
-            Some(frame) if to != Goes::Nowhere => {
-                let slot = &mut self.slots[frame as usize];
-                self.unloaded -= u32::from(slot.unloaded);
+            Goes::ToSlot(slot) => {
                 if let Some(number) = state.dirty {
                     self.dirty.has_slot(number);
                 }
-                *slot = Slot { state, origin: slot.origin, ..Slot::default() };
+                blocks.put(slot, state);
             }
-            Some(_) => self.tell(&Event::Gone { block }),
-            None => {}
+            _ if leaves_slot => self.tell(&Event::Gone { block }),
+            _ => {}
         }
-    }
-
-    /// The jobs of all waiting operations, and whether each waits for a frame; a job occurs once
-    /// for each waiting block of it.
-    pub(crate) fn jobs(&self) -> impl Iterator<Item = (&Arc<Job>, bool)> {
-        let queued = self.active.values().flat_map(|record| {
-            let is_starved = record.running == Running::Starved;
-            record.queue.iter().map(move |op| (&op.job, is_starved))
-        });
-        queued.chain(self.ranges.parked_jobs().map(|job| (job, false)))
     }
 
     /// Bit 0: the block is in memory, or being read; bit 1: it is dirty.
     pub(crate) fn residency(&self, block: u64) -> u32 {
-        let resident = self.cache.frame(block).is_some() && !self.is_unloaded(block);
+        let slot = self.cache.frame(block);
+        let resident = slot.is_some() && !self.blocks.is_unloaded(slot);
         let dirty = self.dirty.within(block, block).next().is_some();
         u32::from(resident) | u32::from(dirty) << 1
     }

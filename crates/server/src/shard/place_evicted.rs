@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use undercroft_cache::placement::DataSource;
 use undercroft_cache::{ClientEviction, Down, Sender};
-use undercroft_frames::FrameMut;
 use undercroft_nbd::Pieces;
 
 use crate::clock;
@@ -43,28 +42,11 @@ impl Shard {
         let slot = self.cache.arrived(block, way);
         self.leave_evicted(fx);
         self.enter(block, slot);
-        self.slots[slot as usize].origin = match way {
+        self.blocks.slots[slot as usize].origin = match way {
             DataSource::Demote => Origin::Demoted,
             DataSource::Reload => Origin::Reloaded,
         };
         slot
-    }
-
-    /// Fills the slot of a block without operations, and sets its digest if that is known. If no
-    /// memory is left, because clients that do not read their replies hold all frames, the block is
-    /// discarded.
-    pub(super) fn fill(&mut self, block: u64, slot: u32, memory: Option<FrameMut>, digest: u64) {
-        match memory {
-            Some(frame) => {
-                self.slots[slot as usize].state.content = Content::Frame(frame.freeze());
-                self.tell_filled(block, slot, digest);
-            }
-            None => {
-                self.counters.served_around += 1;
-                self.discard(block);
-                self.tell(&Event::Gone { block });
-            }
-        }
     }
 
     /// Carries out one decision of the level about a block that a client evicted.
@@ -84,7 +66,7 @@ impl Shard {
                 let immediate =
                     self.watchers.placement.as_deref().is_some_and(|placement| placement.immediate);
                 // Data that the store is working on are in memory and need not be read again.
-                if immediate || self.active.contains_key(&block) {
+                if immediate || self.blocks.active.contains_key(&block) {
                     self.arrive_evicted(block, DataSource::Reload, fx);
                     self.load(block, fx);
                 } else if let Some(placement) = self.watchers.placement.as_deref_mut() {
@@ -97,17 +79,13 @@ impl Shard {
 
     /// Fills the slot of a block with its staged data.
     pub(crate) fn fill_staged(&mut self, block: u64, slot: u32, fx: &mut Effects) {
-        self.slots[slot as usize].origin = Origin::Staged;
+        self.blocks.slots[slot as usize].origin = Origin::Staged;
         let data = self.staged(block);
         if let Some(placement) = self.watchers.placement.as_deref_mut() {
             placement.staged.remove(block);
         }
         match data {
-            Some(content) => {
-                self.slots[slot as usize].state.content = content;
-                let known = self.cache.digest(block);
-                self.tell_filled(block, slot, known);
-            }
+            Some(content) => self.fill(block, slot, content, self.cache.digest(block)),
             None => self.load(block, fx),
         }
     }
@@ -134,19 +112,9 @@ impl Shard {
 
     /// The staged data of a block, if it has no operations.
     pub(crate) fn staged(&self, block: u64) -> Option<Content> {
-        let frame = self
-            .watchers
-            .placement
-            .as_deref()?
-            .staged
-            .get(block)
-            .filter(|_| self.is_quiet(block))?;
+        let placement = self.watchers.placement.as_deref()?;
+        let frame = placement.staged.get(block).filter(|_| self.blocks.is_quiet(block))?;
         Some(Content::Frame(frame.clone()))
-    }
-
-    /// Whether no operation on a block is in progress.
-    pub(crate) fn is_quiet(&self, block: u64) -> bool {
-        !self.active.contains_key(&block) && !self.ranges.cover(block)
     }
 
     /// The numbers of these clients, one bit for each, will be given to others: forgets the part
@@ -169,7 +137,7 @@ impl Shard {
             let block = placement.reloads.pop()?;
             if self.cache.frame(block).is_some() {
                 placement.counters.reloads_resident += 1;
-            } else if self.active.contains_key(&block) || self.ranges.cover(block) {
+            } else if self.blocks.active.contains_key(&block) || self.blocks.ranges.cover(block) {
                 placement.counters.reloads_busy += 1;
             } else if let Some(frame) = self.pool.take() {
                 placement.reloading = Some(Reloading { block, state: ReloadState::Wanted });
@@ -188,25 +156,19 @@ impl Shard {
             return self.fetched(block, ended, fx);
         }
         self.counters.store_reads += 1;
-        let content = match (state, ended.result) {
+        let counters = &mut placement.counters;
+        match (state, ended.result) {
             (_, Err(_)) => {
                 self.counters.read_failures += 1;
-                placement.counters.reloads_failed += 1;
-                return;
+                counters.reloads_failed += 1;
             }
-            (ReloadState::Void, _) => {
-                placement.counters.reloads_written += 1;
-                return;
+            (ReloadState::Void, _) => counters.reloads_written += 1,
+            _ if self.cache.frame(block).is_some() => counters.reloads_resident += 1,
+            (_, Ok(content)) => {
+                let slot = self.arrive_evicted(block, DataSource::Reload, fx);
+                self.fill(block, slot, content, 0);
             }
-            (_, Ok(content)) => content,
-        };
-        if self.cache.frame(block).is_some() {
-            placement.counters.reloads_resident += 1;
-            return;
         }
-        let slot = self.arrive_evicted(block, DataSource::Reload, fx);
-        self.slots[slot as usize].state.content = content;
-        self.tell_filled(block, slot, 0);
     }
 
     /// Whether contents that clients hand over are of use at present.

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use undercroft_cache::Frame;
 use undercroft_store::Zeroing;
 
 use crate::job::{BlockOp, Job};
 use crate::shard::Shard;
-use crate::shard::content::{Content, Running, Slot};
+use crate::shard::content::{Content, Slot};
 use crate::shard::effects::Effects;
 use crate::shard::event::Event;
 
@@ -78,6 +79,11 @@ impl Ranges {
         !self.list.is_empty() && self.list.iter().any(|entry| entry.blocks.contains(&block))
     }
 
+    /// Registers a range, which is younger than the others.
+    fn add(&mut self, number: u64, blocks: &RangeInclusive<u64>) {
+        self.list.push(Entry { number, blocks: blocks.clone() });
+    }
+
     /// Parks an operation that must wait for a range; returns any other.
     pub(crate) fn park(&mut self, op: BlockOp) -> Option<BlockOp> {
         let last = self.list.iter().rev().find(|entry| entry.blocks.contains(&op.block));
@@ -102,7 +108,7 @@ impl Ranges {
     }
 
     /// The last earlier range that overlaps this one.
-    fn earlier(&self, number: u64, blocks: &RangeInclusive<u64>) -> Option<u64> {
+    pub(super) fn earlier(&self, number: u64, blocks: &RangeInclusive<u64>) -> Option<u64> {
         let overlaps = |entry: &Entry| {
             entry.blocks.start() <= blocks.end() && blocks.start() <= entry.blocks.end()
         };
@@ -110,7 +116,7 @@ impl Ranges {
         earlier.filter(|entry| overlaps(entry)).map(|entry| entry.number).last()
     }
 
-    fn is_there(&self, number: u64) -> bool {
+    pub(super) fn is_there(&self, number: u64) -> bool {
         self.list.binary_search_by_key(&number, |entry| entry.number).is_ok()
     }
 
@@ -138,7 +144,10 @@ impl Ranges {
 }
 
 /// The blocks of a range that are keys of a map, in order.
-fn common<T>(map: &HashMap<u64, T, RandomState>, blocks: &RangeInclusive<u64>) -> Vec<u64> {
+pub(super) fn common<T>(
+    map: &HashMap<u64, T, RandomState>,
+    blocks: &RangeInclusive<u64>,
+) -> Vec<u64> {
     if blocks.end() - blocks.start() < map.len() as u64 {
         return blocks.clone().filter(|block| map.contains_key(block)).collect();
     }
@@ -150,7 +159,7 @@ fn common<T>(map: &HashMap<u64, T, RandomState>, blocks: &RangeInclusive<u64>) -
 
 impl Shard {
     pub(crate) fn add_range(&mut self, number: u64, blocks: &RangeInclusive<u64>) {
-        self.ranges.list.push(Entry { number, blocks: blocks.clone() });
+        self.blocks.ranges.add(number, blocks);
         self.range_begins(blocks);
     }
 
@@ -158,33 +167,6 @@ impl Shard {
     pub(crate) fn range_begins(&mut self, blocks: &RangeInclusive<u64>) {
         self.cache.range_changes(blocks);
         self.tell(&Event::RangeBegins { blocks });
-    }
-
-    /// Whether all earlier operations on the range are done; if not, stores in `waits_for` what it
-    /// waits for.
-    pub(crate) fn range_is_ready(
-        &self,
-        number: u64,
-        blocks: &RangeInclusive<u64>,
-        waits_for: &mut Option<WaitsFor>,
-    ) -> bool {
-        let is_busy = |block: &u64| {
-            let record = self.active.get(block);
-            record.is_some_and(|r| r.running != Running::Nothing || !r.queue.is_empty())
-        };
-        let waits = match *waits_for {
-            Some(WaitsFor::Range(earlier)) => self.ranges.is_there(earlier),
-            Some(WaitsFor::Block(block)) => is_busy(&block),
-            None => false,
-        };
-        if !waits {
-            let earlier = self.ranges.earlier(number, blocks).map(WaitsFor::Range);
-            *waits_for = earlier.or_else(|| {
-                let busy = common(&self.active, blocks).into_iter().find(is_busy);
-                busy.map(WaitsFor::Block)
-            });
-        }
-        waits_for.is_none()
     }
 
     /// Replaces the content of the range's resident blocks for which `is_meant` is true, one step
@@ -200,7 +182,7 @@ impl Shard {
     ) -> Option<u32> {
         let count = blocks.end() - blocks.start() + 1;
         let to = from.saturating_add(BLOCKS_PER_STEP);
-        let (found, end) = if count <= self.slots.len() as u64 {
+        let (found, end) = if count <= self.blocks.slots.len() as u64 {
             let part = blocks.start() + u64::from(from)..=*blocks.end();
             let part = part.take(BLOCKS_PER_STEP as usize);
             let resident = |block| self.cache.frame(block).map(|frame| (block, frame));
@@ -214,7 +196,7 @@ impl Shard {
             }
             // The digest of a dirty block is known again when the store has its content.
             self.tell(&Event::Replaces { slot: frame });
-            if is_meant(&self.slots[frame as usize]) {
+            if is_meant(&self.blocks.slots[frame as usize]) {
                 self.refill(block, frame, content());
             }
         }
@@ -229,17 +211,17 @@ impl Shard {
         content: Option<fn() -> Content>,
         fx: &mut Effects,
     ) {
-        let waiting = common(&self.active, blocks);
+        let waiting = common(&self.blocks.active, blocks);
         if let Some(content) = content {
             for block in &waiting {
-                if let Some(record) = self.active.get_mut(block) {
+                if let Some(record) = self.blocks.active.get_mut(block) {
                     self.dirty.clean(*block, &mut record.state);
                     record.state.content = content();
                     self.tell(&Event::Changes { block: *block });
                 }
             }
         }
-        for op in self.ranges.remove(number, blocks) {
+        for op in self.blocks.ranges.remove(number, blocks) {
             self.enqueue_unparked(op, fx);
         }
         for block in waiting {
@@ -249,26 +231,20 @@ impl Shard {
 
     /// Replaces the content of a resident block that is not active; with absent content the block
     /// leaves. A block that a parked operation has just made resident stays.
-    pub(crate) fn refill(&mut self, block: u64, frame: u32, content: Content) {
-        let slot = &mut self.slots[frame as usize];
-        if slot.active {
+    pub(crate) fn refill(&mut self, block: u64, slot: Frame, content: Content) {
+        let Slot { state, active, unloaded, .. } = &mut self.blocks.slots[slot as usize];
+        if *active {
             return;
         }
-        self.dirty.clean(block, &mut slot.state);
-        let was_unloaded = std::mem::take(&mut slot.unloaded);
-        self.unloaded -= u32::from(was_unloaded);
-        let was_there = was_unloaded || !slot.state.content.is_absent();
-        let leaves = content.is_absent();
-        slot.state.content = content;
-        self.tell_filled(block, frame, 0);
-        if was_there && leaves {
-            self.slots[frame as usize] = Slot::default();
+        let was_there = *unloaded || !state.content.is_absent();
+        let leaves = was_there && content.is_absent();
+        self.dirty.clean(block, state);
+        self.fill(block, slot, content, 0);
+        if leaves {
             self.discard(block);
         }
     }
-}
 
-impl Shard {
     /// The dirty content in a range: (first byte, data) of each block.
     pub(crate) fn dirty_within(&self, blocks: &RangeInclusive<u64>) -> Vec<(u64, bytes::Bytes)> {
         let content = |block| Some((self.geometry.start(block), self.content_of(block)?));
@@ -277,11 +253,7 @@ impl Shard {
 
     /// The content of a whole block, if it is in memory.
     pub(crate) fn content_of(&self, block: u64) -> Option<bytes::Bytes> {
-        let slot = self.cache.frame(block).map(|frame| &self.slots[frame as usize]);
-        let state = match self.active.get(&block) {
-            Some(record) => &record.state,
-            None => &slot?.state,
-        };
+        let state = self.blocks.state(block, self.cache.frame(block))?;
         state.content.piece(0, self.geometry.len(block))
     }
 }

@@ -50,7 +50,7 @@ impl Shard {
             return Some(fetch);
         }
         let block = fetch.first;
-        let resident = self.active.get(&block).is_some_and(|record| record.slot.is_some());
+        let resident = self.blocks.active.get(&block).is_some_and(|record| record.slot.is_some());
         let frame = if resident { self.pool.take() } else { None };
         let is_ahead = matches!(fetch.job.kind, JobKind::Prefetch);
         if frame.is_none() && is_ahead && self.give_up(block, fx) {
@@ -70,7 +70,7 @@ impl Shard {
 
     /// Gives up a prefetch that has no frame, unless a client's operation waits for it by now.
     fn give_up(&mut self, block: u64, fx: &mut Effects) -> bool {
-        let Some(record) = self.active.get_mut(&block) else { return false };
+        let Some(record) = self.blocks.active.get_mut(&block) else { return false };
         if record.queue.len() != 1 {
             return false;
         }
@@ -83,7 +83,7 @@ impl Shard {
     }
 
     fn starve(&mut self, block: u64, is_read: bool) {
-        if let Some(record) = self.active.get_mut(&block) {
+        if let Some(record) = self.blocks.active.get_mut(&block) {
             record.running = Running::Starved;
             self.starved.push(block, is_read);
         }
@@ -94,7 +94,7 @@ impl Shard {
     pub(crate) fn feed(&mut self, fx: &mut Effects) {
         while !self.will_free_frames() || self.pool.free_count() > 0 {
             let Some(block) = self.starved.pop() else { return };
-            if let Some(record) = self.active.get_mut(&block) {
+            if let Some(record) = self.blocks.active.get_mut(&block) {
                 record.running = Running::Nothing;
             }
             let begun = fx.store.fetches.len();

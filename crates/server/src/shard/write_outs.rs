@@ -13,7 +13,7 @@ use undercroft_cache::Level;
 use undercroft_frames::Pools;
 
 use crate::shard::Shard;
-use crate::shard::content::{Active, Running};
+use crate::shard::content::Running;
 use crate::shard::effects::{Effects, WriteOut};
 use crate::shard::event::Event;
 
@@ -93,7 +93,7 @@ impl Shard {
     /// An active dirty block has no slot and no operation. It waits to be written out, and the one
     /// that has waited longest is due if they are too many.
     pub(crate) fn write_out_in_time(&mut self, block: u64, fx: &mut Effects) {
-        let Some(record) = self.active.get(&block) else { return };
+        let Some(record) = self.blocks.active.get(&block) else { return };
         if let (Running::Nothing, Some(number)) = (record.running, record.state.dirty) {
             self.dirty.wait_without_slot(number);
         }
@@ -198,11 +198,11 @@ impl Shard {
     /// Starts to write an active block's dirty content, unless it must wait or the store refused
     /// it.
     fn try_write_out(&mut self, block: u64, fx: &mut Effects) {
-        if self.ranges.cover(block) {
+        if self.blocks.ranges.cover(block) {
             return;
         }
         let length = self.geometry.len(block);
-        let Some(record) = self.active.get_mut(&block) else { return };
+        let Some(record) = self.blocks.active.get_mut(&block) else { return };
         let is_refused = record.state.dirty.is_some_and(|number| self.dirty.is_refused(number));
         if record.running != Running::Nothing || is_refused {
             return;
@@ -219,7 +219,7 @@ impl Shard {
 
     /// Starts to write a dirty block out, resident or not, even if the store refused it before.
     fn write_out(&mut self, block: u64, fx: &mut Effects) {
-        if self.ranges.cover(block) {
+        if self.blocks.ranges.cover(block) {
             return;
         }
         if let Some(number) = self.activate(block).state.dirty {
@@ -227,11 +227,5 @@ impl Shard {
         }
         self.try_write_out(block, fx);
         self.step(block, fx);
-    }
-
-    /// The blocks that are being written out.
-    pub(crate) fn being_written_out(&self) -> impl Iterator<Item = u64> + '_ {
-        let writing = |record: &Active| matches!(record.running, Running::WriteOut(_));
-        self.active.iter().filter(move |(_, record)| writing(record)).map(|(&block, _)| block)
     }
 }

@@ -167,7 +167,7 @@ impl Volume {
             if shard.pool.give_back() {
                 return true;
             }
-            shard.slots.len()
+            shard.blocks.slots.len()
         };
         for from in (0..slots).step_by(SLOTS_AT_A_TIME) {
             self.shards.lock(index).move_surplus(from..from + SLOTS_AT_A_TIME);

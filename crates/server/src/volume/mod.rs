@@ -183,7 +183,7 @@ impl Volume {
         let shards = (0..count).map(|index| {
             let mut shard = Shard::configured(&config, index, memory, &geometry, &hasher)?;
             if losses.are_possible() {
-                shard.watchers.unflushed = Some(Unflushed::new(shard.slots.len()));
+                shard.watchers.unflushed = Some(Unflushed::new(shard.blocks.slots.len()));
             }
             Ok::<_, VolumeError>(Mutex::new(shard))
         });
@@ -338,8 +338,8 @@ impl Volume {
             if let Some(counted) = shard.cooperation() {
                 stats.cooperation.get_or_insert_default().sum(&counted);
             }
-            stats.unloaded += u64::from(shard.unloaded);
-            stats.in_progress += shard.active.len() as u64;
+            stats.unloaded += u64::from(shard.blocks.unloaded());
+            stats.in_progress += shard.blocks.active.len() as u64;
             stats.starved += shard.starved.len() as u64;
             stats.dirty += (shard.dirty.count() + shard.dirty.writing_count()) as u64;
             let oldest = shard.dirty.oldest_change();

@@ -75,7 +75,8 @@ impl Volume {
         self.until(|| {
             let mut shards = waits_for.iter_mut().enumerate();
             shards.all(|(shard, waits_for)| {
-                self.shards.lock(shard).range_is_ready(range.number, &range.blocks, waits_for)
+                let blocks = &self.shards.lock(shard).blocks;
+                blocks.range_is_ready(range.number, &range.blocks, waits_for)
             })
         })
         .await;

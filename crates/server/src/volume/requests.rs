@@ -418,7 +418,7 @@ impl Work<'_> {
                 break;
             }
             looked += 1;
-            if shard.place(block, fx) || shard.is_unloaded(block) {
+            if shard.place(block, fx) || shard.blocks.is_unloaded(shard.cache.frame(block)) {
                 left -= 1;
                 *begun += 1;
                 let count = &mut shard.counters;

@@ -113,7 +113,12 @@ impl Volume {
         }
         let caches: Vec<_> = (0..).zip(&saved.shards).map(|(i, s)| self.cache_of(i, s)).collect();
         let caches: Vec<_> = caches.into_iter().collect::<Result<_, _>>()?;
-        if !self.shards.each().all(|shard| shard.is_untouched()) {
+        let is_used = |shard: &Shard| {
+            *shard.cache.counts() != Counts::default()
+                || shard.cache.cache().known().next().is_some()
+                || !shard.blocks.active.is_empty()
+        };
+        if self.shards.each().any(|shard| is_used(&shard)) {
             return Err("the volume is in use already".into());
         }
         let mut blocks = Vec::new();
@@ -121,7 +126,9 @@ impl Volume {
             cache.known().for_each(|block| _ = self.geometry.first_touch(block));
             let residents = cache.residents().into_iter().rev().map(|(block, _)| block);
             blocks.extend(residents.enumerate());
-            self.shards.lock(index).take_on(cache);
+            let mut shard = self.shards.lock(index);
+            cache.residents().into_iter().for_each(|(_, slot)| shard.blocks.unload(slot));
+            shard.cache.restore(cache);
         }
         blocks.sort_by_key(|&(rank, _)| rank);
         Ok(blocks.into_iter().map(|(_, block)| block).collect())
@@ -186,7 +193,7 @@ impl Volume {
         let job = Arc::new(Job::new(JobKind::Prefetch, 0, 0, false, clock::now()));
         for block in blocks {
             let (shard, fx) = work.shard(block);
-            if shard.is_unloaded(block) {
+            if shard.blocks.is_unloaded(shard.cache.frame(block)) {
                 shard.counters.prefetched += 1;
                 job.expect_part(Source::Joined);
                 shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
@@ -210,29 +217,5 @@ impl Volume {
         }
         work.finish();
         begun
-    }
-}
-
-impl Shard {
-    /// Whether the shard is still in its initial state.
-    fn is_untouched(&self) -> bool {
-        *self.cache.counts() == Counts::default()
-            && self.cache.cache().known().next().is_none()
-            && self.active.is_empty()
-    }
-
-    /// Replaces the cache of an untouched shard; all its blocks are unloaded.
-    fn take_on(&mut self, cache: HashedCache) {
-        for (_, frame) in cache.residents() {
-            self.slots[frame as usize].unloaded = true;
-            self.unloaded += 1;
-        }
-        self.cache.restore(cache);
-    }
-
-    /// Whether a block is resident, and reading its data has not started.
-    pub(crate) fn is_unloaded(&self, block: u64) -> bool {
-        let slot = self.cache.frame(block).map(|frame| &self.slots[frame as usize]);
-        slot.is_some_and(|slot| slot.unloaded && !slot.active)
     }
 }

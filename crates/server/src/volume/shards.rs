@@ -96,7 +96,7 @@ impl Shards {
             if let (true, Some(&last)) = (dirty.len() == known + most, dirty.last()) {
                 end = end.min(end_of(last));
             }
-            dirty.extend(shard.being_written_out().filter(|block| blocks.contains(block)));
+            dirty.extend(shard.dirty.being_written().filter(|block| blocks.contains(block)));
         }
         dirty.sort_unstable();
         dirty.dedup();

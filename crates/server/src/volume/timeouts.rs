@@ -22,7 +22,6 @@ use crate::answer::{Failed, Outcome};
 use crate::clock;
 use crate::job::{Completion, Job, RequestContext};
 use crate::lock::lock;
-use crate::shard::Shard;
 use crate::volume::store_health::LOOK;
 use crate::volume::{Volume, Work};
 
@@ -83,7 +82,8 @@ impl Volume {
                 let since = if is_starved { job.started.max(writing) } else { job.started };
                 now.saturating_duration_since(since) >= limit
             };
-            let mut jobs: Vec<_> = shard.jobs().filter(is_late).map(|(job, _)| job).collect();
+            let mut jobs: Vec<_> =
+                shard.blocks.jobs().filter(is_late).map(|(job, _)| job).collect();
             // The longest waiting first.
             jobs.sort_by_key(|job| (job.started, job.offset, job.length));
             for job in jobs {
@@ -108,7 +108,11 @@ impl Work<'_> {
         let Request { command, offset, length, .. } = request;
         let is_read = matches!(command, Command::Read { .. }) && *length > 0;
         let mut blocks = volume.geometry.blocks(*offset, (*length).max(1));
-        if is_read && !volume.shards.is_empty() && blocks.all(|b| self.shard(b).0.is_at_hand(b)) {
+        let is_at_hand = |block| {
+            let (shard, _) = self.shard(block);
+            shard.blocks.is_quiet(block) && shard.content_of(block).is_some()
+        };
+        if is_read && !volume.shards.is_empty() && blocks.all(is_at_hand) {
             return Ok(());
         }
         let open = volume.late_requests.open();
@@ -116,15 +120,6 @@ impl Work<'_> {
             Failure::Io,
             &format!("the store has {open} requests not answered in time, and is asked no more"),
         ))
-    }
-}
-
-impl Shard {
-    /// Whether a read of the block would be answered at once.
-    fn is_at_hand(&self, block: u64) -> bool {
-        let slot = self.cache.frame(block).map(|frame| &self.slots[frame as usize]);
-        slot.is_some_and(|slot| !slot.active && !slot.state.content.is_absent())
-            && !self.ranges.cover(block)
     }
 }
 
