@@ -351,8 +351,8 @@ impl AwareStats {
         self.hint_messages_refused += count.hint_messages_refused;
     }
 
-    /// Adds what the level counted.
-    pub(crate) fn with(self, counts: &ClientCounts) -> Self {
+    /// What a level counted.
+    pub(crate) fn of(counts: &ClientCounts) -> Self {
         Self {
             held_evictions: counts.held_evictions,
             mistaken: counts.mistaken,
@@ -364,7 +364,7 @@ impl AwareStats {
             false_positives_ppm: counts.false_positives_ppm,
             distrusted: counts.distrusted,
             emulated_blocks: counts.emulated_blocks,
-            ..self
+            ..Self::default()
         }
     }
 }

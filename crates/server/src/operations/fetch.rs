@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::job::JobKind;
-use crate::operations::Ticket;
+use crate::operations::{Ticket, piggyback};
 use crate::shard::Shard;
-use crate::shard::below::piggyback;
 use crate::shard::content::{Running, read_into};
 use crate::shard::effects::{Effects, Ended, Fetch};
 use crate::volume::Volume;
@@ -20,7 +19,7 @@ pub(super) fn fetch(volume: &Arc<Volume>, fetch: Fetch) -> impl Future<Output = 
     async move {
         let geometry = &volume.geometry;
         let lengths = blocks.map(|block| geometry.len(block));
-        piggyback(volume.config.eviction_sink.as_ref(), &piggybacked);
+        piggyback(&volume, &piggybacked);
         let read =
             read_into(&*volume.store, geometry.start(first), memory.into_iter().zip(lengths));
         let result = ticket.ask(read).await;

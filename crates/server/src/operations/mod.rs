@@ -24,7 +24,7 @@ use undercroft_store::ManyWrite;
 use crate::answer::Failed;
 use crate::shard::Shard;
 use crate::shard::content::{Content, Memory};
-use crate::shard::effects::{Effects, Ended, StoreRequests};
+use crate::shard::effects::{Effects, Ended, Piggybacked, StoreRequests};
 use crate::volume::pace::AtStore;
 use crate::volume::reloader::Demand;
 use crate::volume::store_state::StoreRequest;
@@ -95,6 +95,13 @@ fn write_many(volume: &Arc<Volume>, writes: Vec<ManyWrite>, mut tickets: Vec<Tic
         finish(work);
     };
     volume.store.write_many(writes, here, Box::new(end));
+}
+
+/// Says that the next request at the store evicted these blocks.
+fn piggyback(volume: &Volume, piggybacked: &Piggybacked) {
+    if let (Some(eviction_sink), false) = (&volume.config.eviction_sink, piggybacked.is_empty()) {
+        eviction_sink.piggyback(piggybacked);
+    }
 }
 
 /// Finishes work on requests that the store has answered.

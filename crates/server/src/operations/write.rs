@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::job::BlockOp;
-use crate::operations::Ticket;
+use crate::operations::{Ticket, piggyback};
 use crate::shard::Shard;
-use crate::shard::below::piggyback;
 use crate::shard::content::{Content, Running};
 use crate::shard::effects::{ClientWrite, Effects, Ended};
 use crate::shard::event::Event;
@@ -23,7 +22,7 @@ pub(super) fn write(volume: &Arc<Volume>, write: ClientWrite) -> impl Future<Out
     let volume = Arc::clone(volume);
     async move {
         let durable = volume.losses.must_be_durable(write.job.durable);
-        piggyback(volume.config.eviction_sink.as_ref(), &write.piggybacked);
+        piggyback(&volume, &write.piggybacked);
         let result = ticket.ask(volume.store.write(write.offset, write.data(), durable)).await;
         ticket.end(result.map(|()| Vec::new()), false);
     }
@@ -61,7 +60,9 @@ impl Shard {
             fx.finished.extend(job.part_done(block, geometry, result.map(|_| None)));
         }
         self.step(block, fx);
-        if let (Some(BlockOp { job, .. }), true) = (&op, is_ok) {
+        // A later operation may be another WRITE: that one decides.
+        let is_last = self.watchers.placement.is_some() && self.blocks.is_quiet(block);
+        if let (Some(BlockOp { job, .. }), true) = (&op, is_ok && is_last) {
             self.end_awaited(block, job, fx);
         }
         if is_lost {

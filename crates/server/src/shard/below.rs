@@ -93,13 +93,3 @@ impl Below {
         }
     }
 }
-
-/// The blocks that a request evicts; empty without a server below that is told.
-pub(crate) type Piggybacked = Vec<u64>;
-
-/// Says that the next request at the store evicted these blocks.
-pub(crate) fn piggyback(eviction_sink: Option<&Arc<dyn EvictionSink>>, piggybacked: &Piggybacked) {
-    if let (Some(eviction_sink), false) = (eviction_sink, piggybacked.is_empty()) {
-        eviction_sink.piggyback(piggybacked);
-    }
-}

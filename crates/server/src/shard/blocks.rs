@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use undercroft_cache::Frame;
+use undercroft_cache::{Frame, Level};
 
 use crate::job::Job;
 use crate::shard::content::{Active, Content, Running, Slot, State};
@@ -144,5 +144,39 @@ impl Blocks {
             });
         }
         waits_for.is_none()
+    }
+
+    /// Checks invariants 1 to 3, for tests. Returns the number of dirty blocks.
+    pub(super) fn validate(&self, level: &Level) -> Result<usize, String> {
+        let (mut dirty, mut unloaded) = (0, 0);
+        for (block, slot) in level.residents() {
+            let slot = &self.slots[slot as usize];
+            if slot.active != self.active.contains_key(&block) {
+                return Err(format!("block {block}: slot and active record disagree"));
+            }
+            unloaded += u32::from(slot.unloaded);
+            let may_be_absent = slot.unloaded || self.ranges.has_parked(block);
+            if !slot.active && slot.state.content.is_absent() && !may_be_absent {
+                return Err(format!("block {block} is resident without content"));
+            }
+            if slot.unloaded && !slot.state.content.is_absent() {
+                return Err(format!("block {block} is unloaded with content"));
+            }
+            dirty += usize::from(slot.state.dirty.is_some());
+        }
+        for (block, record) in &self.active {
+            if record.slot != level.frame(*block) {
+                return Err(format!("block {block}: its record knows another slot"));
+            }
+            let idle = record.running == Running::Nothing && record.queue.is_empty();
+            if idle && record.state.dirty.is_none() {
+                return Err(format!("block {block} is active for nothing"));
+            }
+            dirty += usize::from(record.state.dirty.is_some());
+        }
+        match unloaded == self.unloaded {
+            true => Ok(dirty),
+            false => Err(format!("{unloaded} unloaded blocks, {} counted", self.unloaded)),
+        }
     }
 }

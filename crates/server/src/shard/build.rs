@@ -9,12 +9,16 @@ use undercroft_cache::{Knowledge, Level};
 use undercroft_frames::{Memory, Pools};
 
 use crate::config::{VolumeConfig, VolumeError};
+use crate::counters::ShardCounters;
 use crate::geometry::Geometry;
-use crate::shard::Shard;
 use crate::shard::below::Below;
+use crate::shard::blocks::Blocks;
 use crate::shard::digests::{Digests, Hasher};
-use crate::shard::dirty::DirtyBounds;
+use crate::shard::dirty::{DirtyBounds, DirtySet};
 use crate::shard::eviction_placement::EvictionPlacement;
+use crate::shard::starved::Starved;
+use crate::shard::watchers::Watchers;
+use crate::shard::{PrefetchScratch, Shard};
 
 impl VolumeConfig {
     /// What a shard is to know of its clients.
@@ -64,18 +68,24 @@ impl Shard {
         }
         let pool = memory.pool(frames, config.block_bytes as usize);
         let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
-        let geometry = Arc::clone(geometry);
         let digests = hasher.clone().map(|hasher| Digests::new(hasher, capacity));
         if digests.is_some() {
             level.keep_digests();
         }
-        let bounds = DirtyBounds::new(config, capacity as usize);
-        let pool = Pools::from(pool);
-        let mut shard = Self::new(level, pool, geometry, bounds);
-        shard.watchers.placement = cooperates
+        let placement = cooperates
             .then(|| Box::new(EvictionPlacement::new(capacity, seed, config.reload_at_once)));
-        shard.watchers.below = config.eviction_sink.clone().map(Below::new);
-        (shard.watchers.digests, shard.staged_frames) = (digests, config.staged_frames());
-        Ok(shard)
+        let below = config.eviction_sink.clone().map(Below::new);
+        Ok(Self {
+            cache: level,
+            watchers: Watchers { placement, digests, below, ..Watchers::default() },
+            blocks: Blocks::new(capacity),
+            dirty: DirtySet::new(DirtyBounds::new(config, capacity as usize)),
+            counters: ShardCounters::default(),
+            pool: Pools::from(pool),
+            staged_frames: config.staged_frames(),
+            geometry: Arc::clone(geometry),
+            starved: Starved::default(),
+            scratch: PrefetchScratch::default(),
+        })
     }
 }

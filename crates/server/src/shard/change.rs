@@ -37,16 +37,9 @@ impl Shard {
         step == capacity
     }
 
-    /// Whether a reload is running that a new placement would not know of. Queued ones are dropped.
-    pub(crate) fn is_reloading_something(&mut self) -> bool {
-        let Some(placement) = self.watchers.placement.as_deref_mut() else { return false };
-        while placement.reloads.pop().is_some() {}
-        placement.reloading.is_some()
-    }
-
-    /// Replaces policy and placement by those of `config`. Nothing may be
-    /// [reloading](Self::is_reloading_something) if the new placement is at the access. `hasher`:
-    /// present if clients may hand data over.
+    /// Replaces policy and placement by those of `config`. `hasher`: present if clients may hand
+    /// data over. Returns false, with nothing replaced, if a running reload must end before, since
+    /// the new placement would not know of it.
     ///
     /// # Errors
     /// They cannot be replaced; nothing has changed then.
@@ -56,9 +49,13 @@ impl Shard {
         seed: u64,
         hasher: Option<Hasher>,
         fx: &mut Effects,
-    ) -> Result<(), PlacementError> {
+    ) -> Result<bool, PlacementError> {
         let placement = config.shard_placement();
         let cooperates = placement != Placement::Access;
+        let placed = self.watchers.placement.as_deref_mut().filter(|_| !cooperates);
+        if placed.is_some_and(EvictionPlacement::stop_reloads) {
+            return Ok(false);
+        }
         let knowledge = cooperates.then(|| config.knowledge(true));
         self.cache.replace(&config.policy, &placement, knowledge, seed)?;
         self.leave_evicted(fx);
@@ -79,7 +76,7 @@ impl Shard {
                 self.tell(&Event::ContentsUnknown);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Moves content out of surplus frames: that of the slots in a range, and that of all blocks

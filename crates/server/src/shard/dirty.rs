@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::answer::Failed;
 use crate::clock;
-use crate::config::VolumeConfig;
+use crate::config::{VolumeConfig, Write};
 use crate::shard::content::State;
 
 /// Pause before a refused block is tried again; it doubles with each refusal.
@@ -26,6 +26,7 @@ const RETRY_LONGEST: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(crate) struct DirtySet {
+    pub(crate) bounds: DirtyBounds,
     /// The dirty blocks that are not being written out.
     by_block: BTreeMap<u64, Place>,
     /// Waiting changes by number, oldest first.
@@ -76,7 +77,8 @@ struct Refusal {
 }
 
 /// How much of a shard may be dirty, and for how long. They may change while the volume is served.
-#[derive(Clone, Copy, Debug)]
+/// By default nothing may be.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DirtyBounds {
     /// Changes older than this are written out.
     pub(crate) age: Duration,
@@ -94,37 +96,41 @@ impl DirtyBounds {
     pub(crate) fn new(config: &VolumeConfig, capacity: usize) -> Self {
         let part = |share: f64| (share.clamp(0.0, 1.0) * capacity as f64) as usize;
         // All of the cache bounds nothing: blocks that lost their slots may be dirty, too.
-        let max = if config.dirty_max_share < 1.0 {
-            part(config.dirty_max_share).max(1)
-        } else {
-            usize::MAX
+        let max = match config.write {
+            Write::Through | Write::Around => 0,
+            Write::Back if config.dirty_max_share < 1.0 => part(config.dirty_max_share).max(1),
+            Write::Back => usize::MAX,
         };
         let (age, high) = (config.dirty_age, part(config.dirty_share));
         Self { age, high, max, max_age: config.dirty_max_age }
     }
+}
 
-    /// Whether one more change may wait to be written out.
-    pub(super) fn allow_more(&self, dirty: &DirtySet) -> bool {
-        if dirty.count() + dirty.writing_count() >= self.max {
+impl DirtySet {
+    pub(crate) fn new(bounds: DirtyBounds) -> Self {
+        Self { bounds, ..Self::default() }
+    }
+
+    /// Whether a write may be answered now, and reach the store later.
+    pub(crate) fn allows_more(&self) -> bool {
+        if self.count() + self.writing_count() >= self.bounds.max {
             return false;
         }
-        let Some(max_age) = self.max_age else { return true };
+        let Some(max_age) = self.bounds.max_age else { return true };
         let is_old = |since: Instant| clock::now().saturating_duration_since(since) >= max_age;
-        !dirty.oldest_on_its_way().is_some_and(is_old)
+        !self.oldest_on_its_way().is_some_and(is_old)
     }
 
     /// Whether writes must soon wait for the store, or old changes wait for it much longer than
     /// the operator wants.
-    pub(super) fn are_near(&self, dirty: &DirtySet, now: Instant) -> bool {
-        let Self { age, max, max_age, .. } = *self;
+    pub(crate) fn is_near_bounds(&self, now: Instant) -> bool {
+        let DirtyBounds { age, max, max_age, .. } = self.bounds;
         let late = max_age.map_or(2 * age, |max| max / 2);
         let is_late = |since: Instant| now.saturating_duration_since(since) >= late;
-        dirty.count() + dirty.writing_count() > max / 2
-            || dirty.oldest_on_its_way().is_some_and(is_late)
+        self.count() + self.writing_count() > max / 2
+            || self.oldest_on_its_way().is_some_and(is_late)
     }
-}
 
-impl DirtySet {
     /// Number of blocks that are dirty and not being written out.
     pub(crate) fn count(&self) -> usize {
         self.by_block.len()
@@ -253,7 +259,7 @@ impl DirtySet {
     }
 
     /// Whether the store refused this change at the last attempt.
-    pub(crate) fn is_refused(&self, number: u64) -> bool {
+    fn is_refused(&self, number: u64) -> bool {
         !self.refused.is_empty() && self.refused.contains_key(&number)
     }
 
@@ -293,13 +299,11 @@ impl DirtySet {
         self.waiting.keys().next().is_some_and(|&number| number < self.wanted_below)
     }
 
-    /// The waiting blocks that are due, oldest first: somebody waits for them, or they are among
-    /// the `too_many` oldest, or their changes were made by `since`.
-    pub(crate) fn due_waiting(
-        &self,
-        too_many: usize,
-        since: Option<Instant>,
-    ) -> impl Iterator<Item = u64> + '_ {
+    /// The waiting blocks that are due, oldest first: somebody waits for them, or they are too
+    /// many, or too old.
+    pub(crate) fn due_waiting(&self, now: Instant) -> impl Iterator<Item = u64> + '_ {
+        let too_many = self.waiting.len().saturating_sub(self.bounds.high);
+        let since = now.checked_sub(self.bounds.age);
         let is_due = move |(index, (number, change)): &(usize, (&u64, &Change))| {
             let is_old = since.is_some_and(|since| change.since <= since);
             **number < self.wanted_below || *index < too_many || is_old
@@ -454,7 +458,7 @@ mod tests {
         let number = set.start(11, &mut states[1]).unwrap();
         set.end(number, true, &mut states[1], refuse());
         assert!(set.is_refused(number) && !set.waits(11) && set.waits(10));
-        assert_eq!(set.due_waiting(9, None).count(), 2, "it is in nobody's way");
+        assert_eq!(set.due_waiting(Instant::now()).count(), 2, "it is in nobody's way");
         assert_eq!(set.count(), 3);
     }
 

@@ -186,6 +186,30 @@ impl EvictionPlacement {
         level.unstage(block);
     }
 
+    /// Whether the block is being read back.
+    pub(super) fn is_reloading(&self, block: u64) -> bool {
+        self.reloading.as_ref().is_some_and(|reloading| reloading.block == block)
+    }
+
+    /// Drops the reloads that are queued. Returns whether one is running.
+    pub(super) fn stop_reloads(&mut self) -> bool {
+        while self.reloads.pop().is_some() {}
+        self.reloading.is_some()
+    }
+
+    /// Checks the queues, and that a joined reload has somebody who waits; `is_fetched`: whether
+    /// the operations on a block wait for its content.
+    pub(super) fn validate(&self, is_fetched: impl Fn(u64) -> bool) -> Result<(), String> {
+        self.reloads.validate()?;
+        self.awaited.validate()?;
+        match self.reloading {
+            Some(Reloading { block, state: ReloadState::Joined }) if !is_fetched(block) => {
+                Err(format!("block {block}: a reload was joined by nobody"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Lets a read of the block use the reload that is running for it. Returns whether there was
     /// one.
     pub(crate) fn join_reload(&mut self, block: u64) -> bool {

@@ -33,9 +33,7 @@ impl Shard {
             }
             Err(refusal) => {
                 placement.refuse(refusal);
-                if self.may_await(block, refusal) {
-                    self.await_write(gone, data, sender);
-                } else {
+                if !self.await_write(gone, data, refusal, sender) {
                     self.evicted(&[gone], sender, fx);
                 }
             }
@@ -43,7 +41,7 @@ impl Shard {
     }
 
     /// A client evicted a block. These data of it equal the volume's content, and have this digest.
-    pub(crate) fn take_in(
+    fn take_in(
         &mut self,
         gone: ClientEviction,
         data: &Bytes,
@@ -52,15 +50,16 @@ impl Shard {
         fx: &mut Effects,
     ) {
         let block = gone.block;
-        if self.blocks.active.contains_key(&block) {
-            return self.take_in_from_memory(gone, sender, fx);
-        }
         if !self.cache.is_last_copy(gone, sender) {
             return;
         }
         match self.cache.handed_over(block) {
             Down::Fetch => {
                 let slot = self.arrive_evicted(block, DataSource::Demote, fx);
+                // It is being written out, so its content is in memory.
+                if self.blocks.active.contains_key(&block) {
+                    return self.load(block, fx);
+                }
                 match self.pool.take() {
                     Some(mut frame) => {
                         frame[..data.len()].copy_from_slice(data);
@@ -78,31 +77,11 @@ impl Shard {
         }
     }
 
-    /// A client evicted a block whose content is in memory, since it is being written out.
-    pub(crate) fn take_in_from_memory(
-        &mut self,
-        gone: ClientEviction,
-        sender: Sender,
-        fx: &mut Effects,
-    ) {
-        let block = gone.block;
-        if !self.cache.is_last_copy(gone, sender) {
-            return;
-        }
-        match self.cache.handed_over(block) {
-            Down::Fetch => {
-                self.arrive_evicted(block, DataSource::Demote, fx);
-                self.load(block, fx);
-            }
-            down => self.carry_out_placement(block, down, fx),
-        }
-    }
-
     /// The digest of data that a client hands over.
     ///
     /// # Errors
     /// Says why the data are not known to equal the volume's content.
-    pub(crate) fn proven(&self, block: u64, data: &Bytes) -> Result<u64, Refusal> {
+    fn proven(&self, block: u64, data: &Bytes) -> Result<u64, Refusal> {
         if data.len() != self.geometry.len(block) {
             return Err(Refusal::Malformed);
         }
@@ -111,7 +90,9 @@ impl Shard {
             let is_equal = content.piece(0, data.len()).is_some_and(|own| own == data);
             return if is_equal { Ok(digests.of_data(data)) } else { Err(Refusal::Changed) };
         }
-        if !self.blocks.is_quiet(block) || self.is_reloading(block) {
+        let placement = self.watchers.placement.as_deref();
+        let is_reloading = placement.is_some_and(|placement| placement.is_reloading(block));
+        if is_reloading || !self.blocks.is_quiet(block) {
             return Err(Refusal::Busy);
         }
         let known = match self.cache.frame(block) {
@@ -125,84 +106,55 @@ impl Shard {
         }
     }
 
-    fn is_reloading(&self, block: u64) -> bool {
-        let reloading =
-            self.watchers.placement.as_deref().and_then(|placement| placement.reloading.as_ref());
-        reloading.is_some_and(|reloading| reloading.block == block)
-    }
-
-    /// Whether refused contents of a block may be those of a WRITE that has not ended yet, and the
-    /// block should be placed with it. A resident block needs no placing, unless the WRITE removes
-    /// it.
-    pub(crate) fn may_await(&self, block: u64, refusal: Refusal) -> bool {
-        let stays = self.geometry.mode != WriteMode::Invalidate;
-        if self.watchers.digests.is_none() || stays && self.cache.frame(block).is_some() {
-            return false;
-        }
-        match refusal {
+    /// A client evicted a block, and its contents were refused. Remembers them if they may be those
+    /// of a WRITE that has not ended yet, and the block should be placed with it; if not, returns
+    /// false.
+    fn await_write(
+        &mut self,
+        gone: ClientEviction,
+        data: &Bytes,
+        refusal: Refusal,
+        sender: Sender,
+    ) -> bool {
+        let may_come = match refusal {
             Refusal::Unknown | Refusal::Changed => true,
-            Refusal::Busy => self.blocks.is_being_written(block),
+            Refusal::Busy => self.blocks.is_being_written(gone.block),
             Refusal::Malformed => false,
-        }
-    }
-
-    /// A client evicted a block and handed over contents that the volume does not hold yet.
-    pub(crate) fn await_write(&mut self, gone: ClientEviction, data: &Bytes, sender: Sender) {
-        let Some(digests) = &self.watchers.digests else { return };
-        let digest = digests.of_data(data);
-        if !self.cache.is_last_copy(gone, sender) {
-            return;
-        }
-        let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
+        };
+        // A resident block needs no placing, unless the WRITE removes it.
+        let is_removed = self.geometry.mode == WriteMode::Invalidate;
+        let is_wanted = may_come && (is_removed || self.cache.frame(gone.block).is_none());
+        let digests = self.watchers.digests.as_ref().filter(|_| is_wanted);
+        let Some(digest) = digests.map(|digests| digests.of_data(data)) else { return false };
+        let placement = self.watchers.placement.as_deref_mut();
+        let Some(placement) = placement.filter(|_| self.cache.is_last_copy(gone, sender)) else {
+            return true;
+        };
         placement.counters.demotions_awaited += 1;
         for old in placement.awaited.remember(gone.block, digest, sender) {
             if self.cache.frame(old).is_none() && !self.blocks.active.contains_key(&old) {
                 self.tell(&Event::Gone { block: old });
             }
         }
+        true
     }
 
-    /// A WRITE of a block succeeded. Places the block if the WRITE was the last operation on it and
-    /// brought what a client had handed over before.
+    /// A WRITE of a block succeeded, or is to be written out, and no later operation on the block
+    /// is left. Places the block if the WRITE brought what a client had handed over before.
     pub(crate) fn end_awaited(&mut self, block: u64, job: &Job, fx: &mut Effects) {
-        // A later operation may be another WRITE: that one decides.
-        if self.watchers.placement.is_none() || !self.blocks.is_quiet(block) {
+        let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
+        let Some(Expected { digest, sender, .. }) = placement.awaited.get(block) else { return };
+        let Some(data) = job.whole_block(block, &self.geometry) else { return };
+        // These data decide.
+        placement.awaited.forget(block);
+        if self.proven(block, &data) != Ok(digest) {
             return;
         }
-        let Some((digest, sender, data)) = self.expected(block, job) else { return };
-        if self.proven(block, &data) == Ok(digest) {
-            // Nobody has read the block since it was handed over.
-            let gone = ClientEviction { block, evicted_us: u64::MAX };
-            self.take_in(gone, &data, digest, sender, fx);
-            self.count_written(block);
-        }
-    }
-
-    /// A WRITE of a block that is not resident took effect in memory and is written out now. Places
-    /// the block if the WRITE brought what a client had handed over before.
-    pub(crate) fn end_absorbed(&mut self, block: u64, job: &Job, fx: &mut Effects) {
-        let Some((digest, sender, data)) = self.expected(block, job) else { return };
-        if self.watchers.digests.as_ref().is_some_and(|known| known.of_data(&data) == digest) {
-            let gone = ClientEviction { block, evicted_us: u64::MAX };
-            self.take_in_from_memory(gone, sender, fx);
-            self.count_written(block);
-        }
-    }
-
-    /// The digest that is expected of a block, who handed it over, and the data of a WRITE of the
-    /// whole block, which decide: nothing is expected any more.
-    fn expected(&mut self, block: u64, job: &Job) -> Option<(u64, Sender, Bytes)> {
-        let awaited = &mut self.watchers.placement.as_mut()?.awaited;
-        let Expected { digest, sender, .. } = awaited.get(block)?;
-        let data = job.whole_block(block, &self.geometry)?;
-        awaited.forget(block);
-        Some((digest, sender, data))
-    }
-
-    /// Counts a block that was placed with the data of its WRITE, if it was.
-    fn count_written(&mut self, block: u64) {
-        if let (Some(_), Some(placement)) = (self.cache.frame(block), &mut self.watchers.placement)
-        {
+        // Nobody has read the block since it was handed over.
+        let gone = ClientEviction { block, evicted_us: u64::MAX };
+        self.take_in(gone, &data, digest, sender, fx);
+        let is_placed = self.cache.frame(block).is_some();
+        if let Some(placement) = self.watchers.placement.as_deref_mut().filter(|_| is_placed) {
             placement.counters.demotions_written += 1;
         }
     }

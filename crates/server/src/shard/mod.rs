@@ -48,8 +48,8 @@ use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
 use crate::shard::blocks::Blocks;
 use crate::shard::content::{Active, Content, Origin, Running, Slot, State};
-use crate::shard::dirty::{DirtyBounds, DirtySet};
-use crate::shard::effects::{ClientWrite, Effects, Fetch};
+use crate::shard::dirty::DirtySet;
+use crate::shard::effects::Effects;
 use crate::shard::event::{Event, Goes, Leaving};
 use crate::shard::execute::{OpContext, Verdict, execute, write_now};
 use crate::shard::starved::Starved;
@@ -61,7 +61,6 @@ pub(crate) struct Shard {
     pub(crate) watchers: Watchers,
     pub(crate) blocks: Blocks,
     pub(crate) dirty: DirtySet,
-    pub(crate) bounds: DirtyBounds,
     pub(crate) counters: ShardCounters,
     pub(crate) pool: Pools,
     /// Frames of `pool` that are for staged blocks.
@@ -87,28 +86,6 @@ pub(crate) struct Requester {
 }
 
 impl Shard {
-    pub(crate) fn new(
-        cache: Level,
-        pool: Pools,
-        geometry: Arc<Geometry>,
-        bounds: DirtyBounds,
-    ) -> Self {
-        let blocks = Blocks::new(cache.capacity());
-        Self {
-            cache,
-            watchers: Watchers::default(),
-            blocks,
-            dirty: DirtySet::default(),
-            bounds,
-            counters: ShardCounters::default(),
-            pool,
-            staged_frames: 0,
-            geometry,
-            starved: Starved::default(),
-            scratch: PrefetchScratch::default(),
-        }
-    }
-
     /// Prefetches what reads of these blocks will need, so that the processor overlaps its waits
     /// for memory: the index and the policy first, then the slots, then reference counts and data
     /// of the frames. Of the data the first byte is enough; the processor's own prefetcher loads
@@ -151,7 +128,8 @@ impl Shard {
     /// write-back do. Returns false, with nothing changed, if the write needs more.
     pub(crate) fn write_now(&mut self, job: &Job, block: u64, slot: Option<Frame>) -> bool {
         // Staged data depend on the queue of the block.
-        let is_plain = self.watchers.placement.is_none() && !job.durable && self.delays_writes();
+        let is_plain =
+            self.watchers.placement.is_none() && !job.durable && self.dirty.allows_more();
         let Some(slot) = slot.filter(|_| is_plain) else { return false };
         let Self { blocks, pool, dirty, geometry, .. } = self;
         let slot = &mut blocks.slots[slot as usize];
@@ -159,6 +137,13 @@ impl Shard {
             return false;
         }
         write_now(job, block, &mut slot.state, pool, dirty, geometry)
+    }
+
+    /// Carries out the level's decisions about blocks that clients evicted.
+    pub(crate) fn place_next(&mut self, fx: &mut Effects) {
+        while let Some((block, down)) = self.cache.next_placement() {
+            self.carry_out_placement(block, down, fx);
+        }
     }
 
     fn carry_out(&mut self, block: u64, referred: Referred, fx: &mut Effects) {
@@ -249,9 +234,9 @@ impl Shard {
         };
         let is_covered = self.blocks.ranges.cover(block);
         self.tell(&Event::Left { block, slot: frame, how, is_covered });
-        if how == Leaving::Dirty {
+        if let (Leaving::Dirty, Some(number)) = (how, slot.state.dirty) {
             self.blocks.active.insert(block, Active { state: slot.state, ..Active::default() });
-            self.write_out_in_time(block, fx);
+            self.write_out_in_time(number, fx);
         }
     }
 
@@ -326,8 +311,8 @@ impl Shard {
 
     /// Executes the operations of a block as far as possible.
     pub(crate) fn step(&mut self, block: u64, fx: &mut Effects) {
-        let can_wait = self.will_free_frames();
-        let delays = self.delays_writes();
+        let can_wait = self.leaving() > 0;
+        let delays = self.dirty.allows_more();
         let absorbs = self.absorbs();
         let mut absorbed = None;
         let Self { blocks, dirty, pool, geometry, counters, cache, watchers, .. } = self;
@@ -373,23 +358,16 @@ impl Shard {
                     if placement.is_some_and(|placement| placement.join_reload(block)) {
                         return;
                     }
-                    let piggybacked = std::mem::take(&mut fx.piggybacked);
-                    let (first, memory) = (block, Vec::new());
-                    fx.store.fetches.push(Fetch { first, job, memory, piggybacked });
-                    return;
+                    return fx.fetch(block, job);
                 }
                 Verdict::Write(bytes, offset) => {
                     record.running = Running::Write;
                     watchers.tell(&Event::Changes { block }, cache, pool, geometry);
-                    let piggybacked = std::mem::take(&mut fx.piggybacked);
                     let end = match &bytes {
                         None => geometry.start(block) + job.span(block, geometry).1 as u64,
                         Some(bytes) => offset + bytes.len() as u64,
                     };
-                    let (first, count) = (block, 1);
-                    let write = ClientWrite { first, count, job, bytes, offset, end, piggybacked };
-                    fx.store.writes.push(write);
-                    return;
+                    return fx.write(block, job, bytes, offset..end);
                 }
                 // The block's own write-out will free a frame.
                 Verdict::Starve if writing_out => return,
@@ -405,7 +383,7 @@ impl Shard {
             self.settle(block, fx);
         }
         if let Some(job) = absorbed {
-            self.end_absorbed(block, &job, fx);
+            self.end_awaited(block, &job, fx);
         }
     }
 
@@ -442,8 +420,8 @@ impl Shard {
         let Some(record) = blocks.active.get(&block) else { return };
         let content = if leaves_slot { &given_up } else { &record.state.content };
         watchers.tell(&Event::Idle { block, content, to, is_covered }, cache, pool, geometry);
-        if to == Goes::Stays {
-            return self.write_out_in_time(block, fx);
+        if let (Goes::Stays, Some(number)) = (to, record.state.dirty) {
+            return self.write_out_in_time(number, fx);
         }
         let Some(Active { state, .. }) = blocks.active.remove(&block) else { return };
         match to {

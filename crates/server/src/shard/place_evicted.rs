@@ -15,7 +15,7 @@ use undercroft_cache::{ClientEviction, Down, Sender};
 use undercroft_nbd::Pieces;
 
 use crate::clock;
-use crate::counters::{AwareStats, CooperationStats, Source};
+use crate::counters::Source;
 use crate::job::{BlockOp, Job, JobKind};
 use crate::shard::Shard;
 use crate::shard::content::{Content, Memory, Origin};
@@ -28,13 +28,6 @@ impl Shard {
     pub(crate) fn evicted(&mut self, gone: &[ClientEviction], sender: Sender, fx: &mut Effects) {
         self.cache.told_evicted(gone, sender);
         self.place_next(fx);
-    }
-
-    /// Carries out the level's decisions about blocks that clients evicted.
-    pub(super) fn place_next(&mut self, fx: &mut Effects) {
-        while let Some((block, down)) = self.cache.next_placement() {
-            self.carry_out_placement(block, down, fx);
-        }
     }
 
     /// Makes an evicted block resident whose data are here or about to arrive. Returns its slot.
@@ -63,15 +56,17 @@ impl Shard {
                 self.fill_staged(block, slot, fx);
             }
             Down::Fetch => {
-                let immediate =
-                    self.watchers.placement.as_deref().is_some_and(|placement| placement.immediate);
                 // Data that the store is working on are in memory and need not be read again.
-                if immediate || self.blocks.active.contains_key(&block) {
-                    self.arrive_evicted(block, DataSource::Reload, fx);
-                    self.load(block, fx);
-                } else if let Some(placement) = self.watchers.placement.as_deref_mut() {
-                    placement.reloads.push(block);
-                    fx.reload = true;
+                let is_here = self.blocks.active.contains_key(&block);
+                match self.watchers.placement.as_deref_mut() {
+                    Some(placement) if !placement.immediate && !is_here => {
+                        placement.reloads.push(block);
+                        fx.reload = true;
+                    }
+                    _ => {
+                        self.arrive_evicted(block, DataSource::Reload, fx);
+                        self.load(block, fx);
+                    }
                 }
             }
         }
@@ -120,24 +115,22 @@ impl Shard {
     /// The numbers of these clients, one bit for each, will be given to others: forgets the part
     /// `part` of what is known of them. Returns the number of all parts.
     pub(crate) fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
+        let all = self.cache.forget_clients(gone, part.clone());
         let placement = self.watchers.placement.as_deref_mut();
-        let awaited =
-            placement.map_or(0, |placement| placement.awaited.forget_clients(gone, part.clone()));
-        self.cache.forget_clients(gone, part).max(awaited)
+        placement.map_or(all, |placement| placement.awaited.forget_clients(gone, part).max(all))
     }
 
     /// Starts the next useful reload. Returns the block and the memory for it.
     pub(crate) fn begin_reload(&mut self) -> Option<(u64, Memory)> {
         loop {
-            let placement = self
-                .watchers
-                .placement
-                .as_deref_mut()
-                .filter(|placement| placement.reloading.is_none())?;
+            let placement = self.watchers.placement.as_deref_mut()?;
+            if placement.reloading.is_some() {
+                return None;
+            }
             let block = placement.reloads.pop()?;
             if self.cache.frame(block).is_some() {
                 placement.counters.reloads_resident += 1;
-            } else if self.blocks.active.contains_key(&block) || self.blocks.ranges.cover(block) {
+            } else if !self.blocks.is_quiet(block) {
                 placement.counters.reloads_busy += 1;
             } else if let Some(frame) = self.pool.take() {
                 placement.reloading = Some(Reloading { block, state: ReloadState::Wanted });
@@ -169,22 +162,5 @@ impl Shard {
                 self.fill(block, slot, content, 0);
             }
         }
-    }
-
-    /// Whether contents that clients hand over are of use at present.
-    pub(crate) fn wants_contents(&self) -> bool {
-        self.watchers.digests.is_some() && self.cache.asks_for_contents()
-    }
-
-    /// The counters of a content-aware policy, if the policy is one.
-    pub(crate) fn aware(&self) -> Option<AwareStats> {
-        let is_aware = self.cache.is_content_aware();
-        is_aware.then(|| AwareStats::default().with(&self.cache.client_counts()))
-    }
-
-    /// The counters of cooperation, if it is configured.
-    pub(crate) fn cooperation(&self) -> Option<CooperationStats> {
-        self.cache.rules()?;
-        Some(self.watchers.placement.as_deref()?.stats(&self.cache))
     }
 }

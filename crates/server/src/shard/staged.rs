@@ -66,8 +66,8 @@ impl Staged {
         self.blocks.get(&block)?.1.as_ref()
     }
 
-    pub(crate) fn remove(&mut self, block: u64) -> Option<Frame> {
-        self.blocks.remove(&block)?.1
+    pub(crate) fn remove(&mut self, block: u64) {
+        self.blocks.remove(&block);
     }
 
     /// A range was changed: the staged data of its blocks are outdated.

@@ -56,8 +56,11 @@ impl Shard {
         if frame.is_none() && is_ahead && self.give_up(block, fx) {
             return None;
         }
-        if resident && frame.is_none() && self.will_free_frames() {
-            self.starve(block, matches!(fetch.job.kind, JobKind::Read));
+        if resident && frame.is_none() && self.leaving() > 0 {
+            if let Some(record) = self.blocks.active.get_mut(&block) {
+                record.running = Running::Starved;
+                self.starved.push(block, matches!(fetch.job.kind, JobKind::Read));
+            }
             return None;
         }
         self.counters.served_around += u64::from(resident && frame.is_none());
@@ -82,17 +85,10 @@ impl Shard {
         true
     }
 
-    fn starve(&mut self, block: u64, is_read: bool) {
-        if let Some(record) = self.blocks.active.get_mut(&block) {
-            record.running = Running::Starved;
-            self.starved.push(block, is_read);
-        }
-    }
-
     /// Resumes starved blocks as far as frames are free, or all of them if no write-out will free
     /// one.
     pub(crate) fn feed(&mut self, fx: &mut Effects) {
-        while !self.will_free_frames() || self.pool.free_count() > 0 {
+        while self.leaving() == 0 || self.pool.free_count() > 0 {
             let Some(block) = self.starved.pop() else { return };
             if let Some(record) = self.blocks.active.get_mut(&block) {
                 record.running = Running::Nothing;

@@ -13,7 +13,7 @@ use undercroft_cache::Level;
 use undercroft_frames::Pools;
 
 use crate::shard::Shard;
-use crate::shard::content::Running;
+use crate::shard::content::{Active, Running};
 use crate::shard::effects::{Effects, WriteOut};
 use crate::shard::event::Event;
 
@@ -68,11 +68,6 @@ pub(super) fn lent_frames(cache: &Level, pool: &Pools) -> usize {
 }
 
 impl Shard {
-    /// Whether a write may be answered now, and reach the store later.
-    pub(crate) fn delays_writes(&self) -> bool {
-        self.geometry.write_back && self.bounds.allow_more(&self.dirty)
-    }
-
     /// Whether written blocks that are not resident may be in memory until they are written out, so
     /// that a client of a write-back cache does not wait for the store. With placement at eviction
     /// that concerns most writes.
@@ -90,13 +85,10 @@ impl Shard {
         self.pool.count().saturating_sub(held) as usize / 4
     }
 
-    /// An active dirty block has no slot and no operation. It waits to be written out, and the one
+    /// A dirty block has no slot and no operation. Its change waits to be written out, and the one
     /// that has waited longest is due if they are too many.
-    pub(crate) fn write_out_in_time(&mut self, block: u64, fx: &mut Effects) {
-        let Some(record) = self.blocks.active.get(&block) else { return };
-        if let (Running::Nothing, Some(number)) = (record.running, record.state.dirty) {
-            self.dirty.wait_without_slot(number);
-        }
+    pub(super) fn write_out_in_time(&mut self, number: u64, fx: &mut Effects) {
+        self.dirty.wait_without_slot(number);
         fx.writes_out |= self.without_slot_too_many() > 0;
     }
 
@@ -106,14 +98,9 @@ impl Shard {
     }
 
     /// Number of blocks that have left the cache, or are about to be clean, and whose write-outs
-    /// have not ended.
+    /// have not ended. Each frees a frame: its write-out is running, or starts in its turn.
     pub(crate) fn leaving(&self) -> usize {
         self.dirty.writing_count() + self.without_slot_too_many()
-    }
-
-    /// Whether a write-out will free a frame: one that is running, or starts in its turn.
-    pub(crate) fn will_free_frames(&self) -> bool {
-        self.leaving() > 0
     }
 
     /// Whether somebody waits for write-outs: a FLUSH, an operation without a frame, or an operator
@@ -122,7 +109,7 @@ impl Shard {
         self.dirty.is_wanted()
             || !self.starved.is_empty()
             || self.pool.free_count() <= self.without_slot_too_many()
-            || self.bounds.are_near(&self.dirty, now)
+            || self.dirty.is_near_bounds(now)
     }
 
     /// Starts write-outs that are due, at most `room` of them, counted `by_block` or by request:
@@ -145,7 +132,7 @@ impl Shard {
         let mut alone = 0;
         // Some may be busy with operations, and are passed over.
         let looked = if limit.has_room() { limit.room.min(limit.blocks) + BUSY_MAX } else { 0 };
-        for block in self.due_waiting(now).take(looked).collect::<Vec<_>>() {
+        for block in self.dirty.due_waiting(now).take(looked).collect::<Vec<_>>() {
             if !limit.has_room() || alone >= ALONE_AT_A_TIME {
                 break;
             }
@@ -157,12 +144,7 @@ impl Shard {
         if !self.starved.is_empty() {
             self.feed(fx);
         }
-        self.without_slot_too_many() > 0 || self.due_waiting(now).next().is_some()
-    }
-
-    fn due_waiting(&self, now: Instant) -> impl Iterator<Item = u64> + '_ {
-        let too_many = self.dirty.waiting_count().saturating_sub(self.bounds.high);
-        self.dirty.due_waiting(too_many, now.checked_sub(self.bounds.age))
+        self.without_slot_too_many() > 0 || self.dirty.due_waiting(now).next().is_some()
     }
 
     /// Writes out blocks that have no slots and are too many. Neighbours that left one after the
@@ -187,34 +169,10 @@ impl Shard {
     /// Writes a block out with its dirty neighbours.
     fn write_out_run(&mut self, block: u64, limit: &mut Limit, fx: &mut Effects) {
         let before = self.dirty.writing_count();
-        let run = match self.dirty.waits(block) {
-            true => self.dirty.neighbours(block, limit.run_max()),
-            false => vec![block],
-        };
-        run.into_iter().for_each(|block| self.write_out(block, fx));
+        for block in self.dirty.neighbours(block, limit.run_max()) {
+            self.write_out(block, fx);
+        }
         limit.take(self.dirty.writing_count().saturating_sub(before), false);
-    }
-
-    /// Starts to write an active block's dirty content, unless it must wait or the store refused
-    /// it.
-    fn try_write_out(&mut self, block: u64, fx: &mut Effects) {
-        if self.blocks.ranges.cover(block) {
-            return;
-        }
-        let length = self.geometry.len(block);
-        let Some(record) = self.blocks.active.get_mut(&block) else { return };
-        let is_refused = record.state.dirty.is_some_and(|number| self.dirty.is_refused(number));
-        if record.running != Running::Nothing || is_refused {
-            return;
-        }
-        let Some(bytes) = record.state.content.piece(0, length) else { return };
-        let joins = self.dirty.joins(block);
-        if let Some(number) = self.dirty.start(block, &mut record.state) {
-            record.running = Running::WriteOut(number);
-            let (first, data) = (block, vec![bytes]);
-            fx.store.write_outs.push(WriteOut { first, data, joins });
-            self.tell(&Event::WritesOut { block });
-        }
     }
 
     /// Starts to write a dirty block out, resident or not, even if the store refused it before.
@@ -222,10 +180,21 @@ impl Shard {
         if self.blocks.ranges.cover(block) {
             return;
         }
-        if let Some(number) = self.activate(block).state.dirty {
-            self.dirty.try_again(number);
+        self.activate(block);
+        let Self { blocks, dirty, geometry, .. } = self;
+        let Some(Active { state, running, .. }) = blocks.active.get_mut(&block) else { return };
+        if let Some(number) = state.dirty {
+            dirty.try_again(number);
         }
-        self.try_write_out(block, fx);
+        let content = (*running == Running::Nothing).then_some(&state.content);
+        if let Some(data) = content.and_then(|content| content.piece(0, geometry.len(block))) {
+            let joins = dirty.joins(block);
+            if let Some(number) = dirty.start(block, state) {
+                *running = Running::WriteOut(number);
+                fx.store.write_outs.push(WriteOut { first: block, data: vec![data], joins });
+                self.tell(&Event::WritesOut { block });
+            }
+        }
         self.step(block, fx);
     }
 }

@@ -89,7 +89,7 @@ impl Volume {
         let mut now = VolumeConfig::clone(&in_force);
         change(&mut now);
         for mut shard in self.shards.each() {
-            shard.bounds = DirtyBounds::new(&now, shard.cache.capacity() as usize);
+            shard.dirty.bounds = DirtyBounds::new(&now, shard.cache.capacity() as usize);
         }
         *in_force = Arc::new(now);
         drop(in_force);
@@ -314,11 +314,10 @@ impl<'v> Change<'v> {
         let after = &self.after;
         let mut work = Work::waking_flusher(self.volume);
         let (shard, fx) = work.nth_shard(index);
-        let waits = !after.cooperates() && shard.is_reloading_something();
         let seed = after.seed.wrapping_add(index as u64);
-        let result = if waits { Ok(()) } else { shard.replace(after, seed, hasher, fx) };
+        let result = shard.replace(after, seed, hasher, fx);
         work.finish();
-        result.map(|()| !waits).map_err(|error| error.to_string())
+        result.map_err(|error| error.to_string())
     }
 }
 

@@ -176,7 +176,7 @@ impl Volume {
 pub(crate) async fn flusher(volume: Weak<Volume>) {
     while let Some(volume) = volume.upgrade() {
         volume.write_out_due();
-        let age = volume.shards.lock(0).bounds.age;
+        let age = volume.shards.lock(0).dirty.bounds.age;
         let tick = (age / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let wanted = Arc::clone(&volume.flush_wanted);
         drop(volume);

@@ -44,7 +44,7 @@ use crate::answer::Failed;
 use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, Write};
 use crate::counters::direct::DirectCounters;
-use crate::counters::{CooperationStats, Latencies, Source, Stats};
+use crate::counters::{AwareStats, CooperationStats, Latencies, Source, Stats};
 use crate::geometry::Geometry;
 use crate::job::{Completion, Completions};
 use crate::late_requests::LateRequests;
@@ -332,11 +332,12 @@ impl Volume {
             stats.add(shard.cache.counts(), &shard.counters);
             stats.resident += u64::from(shard.cache.len());
             stats.capacity_blocks += u64::from(shard.cache.capacity());
-            if let Some(counted) = shard.aware() {
+            if shard.cache.is_content_aware() {
+                let counted = AwareStats::of(&shard.cache.client_counts());
                 stats.aware.get_or_insert_default().sum(&counted);
             }
-            if let Some(counted) = shard.cooperation() {
-                stats.cooperation.get_or_insert_default().sum(&counted);
+            if let Some(placement) = &shard.watchers.placement {
+                stats.cooperation.get_or_insert_default().sum(&placement.stats(&shard.cache));
             }
             stats.unloaded += u64::from(shard.blocks.unloaded());
             stats.in_progress += shard.blocks.active.len() as u64;

@@ -140,7 +140,8 @@ impl Shards {
 
     /// Whether contents that clients hand over are of use at present, in any shard.
     pub(crate) fn wants_contents(&self) -> bool {
-        self.each().any(|shard| shard.wants_contents())
+        let wants = |shard: &Shard| shard.cache.asks_for_contents();
+        self.each().any(|shard| shard.watchers.digests.is_some() && wants(&shard))
     }
 
     /// The cost of a publication, in blocks examined: each shard of a cache of `cache_blocks`
@@ -242,10 +243,10 @@ impl<'v> Work<'v> {
         self.steps = 0;
         if let Some((_, mut shard)) = self.guard.take() {
             // Nothing frees frames any more: then nobody may wait for them.
-            if !shard.starved.is_empty() && !shard.will_free_frames() {
+            if !shard.starved.is_empty() && shard.leaving() == 0 {
                 shard.feed(&mut self.fx);
             }
-            if self.wakes_flusher && shard.dirty.waiting_count() > shard.bounds.high {
+            if self.wakes_flusher && shard.dirty.waiting_count() > shard.dirty.bounds.high {
                 self.volume.flush_wanted.notify_one();
             }
         }
