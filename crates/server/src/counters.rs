@@ -340,38 +340,26 @@ counters! {
     }
 }
 
+/// Adds numbers that have the same names in both.
+macro_rules! add_named {
+    ($own:ident += $other:ident: $($name:ident)*) => { $($own.$name += $other.$name;)* };
+}
+pub(crate) use add_named;
+
 impl AwareStats {
     /// Adds the counts of a message.
     pub(crate) fn receive_hints(&mut self, count: &CooperationStats) {
-        self.hints += count.hints;
-        self.late_hints += count.late_hints;
-        self.ignored_hints += count.ignored_hints;
-        self.hint_messages += count.hint_messages;
-        self.hint_bytes += count.hint_bytes;
-        self.hint_messages_refused += count.hint_messages_refused;
+        add_named!(self += count: hints late_hints ignored_hints hint_messages hint_bytes
+            hint_messages_refused);
     }
 
     /// What a level counted.
     pub(crate) fn of(counts: &ClientCounts) -> Self {
-        Self {
-            held_evictions: counts.held_evictions,
-            mistaken: counts.mistaken,
-            held_by_others: counts.held_by_others,
-            stale_hints: counts.stale_hints,
-            summaries: counts.summaries,
-            summary_bytes: counts.summary_bytes,
-            summaries_unusable: counts.summaries_unusable,
-            false_positives_ppm: counts.false_positives_ppm,
-            distrusted: counts.distrusted,
-            emulated_blocks: counts.emulated_blocks,
-            ..Self::default()
-        }
+        let mut stats = Self::default();
+        add_named!(stats += counts: held_evictions mistaken held_by_others stale_hints summaries
+            summary_bytes summaries_unusable false_positives_ppm distrusted emulated_blocks);
+        stats
     }
-}
-
-/// Adds numbers that have the same names in both.
-macro_rules! add_named {
-    ($own:ident += $other:ident: $($name:ident)*) => { $($own.$name += $other.$name;)* };
 }
 
 impl Stats {

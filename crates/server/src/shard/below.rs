@@ -20,7 +20,7 @@ use hashbrown::HashMap;
 
 use crate::eviction_sink::EvictionSink;
 use crate::geometry::Geometry;
-use crate::shard::event::{Event, Goes};
+use crate::shard::event::{Event, Goes, Leaving};
 
 /// Who is told, and what is still to be told.
 pub(crate) struct Below {
@@ -49,16 +49,18 @@ impl Below {
     pub(super) fn watch(&mut self, event: &Event<'_>, geometry: &Geometry) {
         let Self { eviction_sink, departed } = self;
         match *event {
-            Event::Evicted { block, pending: Some(is_dirty), .. } => {
-                departed.insert(block, is_dirty);
-            }
-            Event::Evicted { block, pending: None, content, is_covered } => {
-                // A range that is being changed at the store makes the data unusable.
-                let may_hand_over = eviction_sink.wants_data() && !is_covered;
-                let piece = may_hand_over.then(|| content.piece(0, geometry.len(block))).flatten();
-                // A copy, because a slow link would keep the frame too long.
-                eviction_sink.on_evicted(block, piece.map(|piece| Bytes::copy_from_slice(&piece)));
-            }
+            Event::Left { block, how, content, is_evicted: true, is_covered, .. } => match how {
+                Leaving::Busy { is_dirty } => _ = departed.insert(block, is_dirty),
+                Leaving::Dirty => _ = departed.insert(block, true),
+                Leaving::Clean | Leaving::Discarded => {
+                    // A range that is being changed at the store makes the data unusable.
+                    let is_wanted = eviction_sink.wants_data() && !is_covered;
+                    let piece = is_wanted.then(|| content.piece(0, geometry.len(block))).flatten();
+                    // A copy, because a slow link would keep the frame too long.
+                    let data = piece.map(|piece| Bytes::copy_from_slice(&piece));
+                    eviction_sink.on_evicted(block, data);
+                }
+            },
             Event::Gone { block } => {
                 eviction_sink.on_evicted(block, None);
                 eviction_sink.settled();

@@ -12,6 +12,7 @@ use undercroft_cache::{Frame, Level};
 
 use crate::job::Job;
 use crate::shard::content::{Active, Content, Running, Slot, State};
+use crate::shard::event::Leaving;
 use crate::shard::ranges::{Ranges, WaitsFor, common};
 
 /// The blocks of a shard that are resident or have operations.
@@ -41,18 +42,23 @@ impl Blocks {
 
     /// Takes a block out of its slot. If it has operations and is written through, the store gets
     /// the data from elsewhere, so the frame is freed for resident blocks.
-    pub(super) fn leave(&mut self, block: u64, slot: Frame) -> Slot {
-        let slot = std::mem::take(&mut self.slots[slot as usize]);
-        self.unloaded -= u32::from(slot.unloaded);
-        let record = if slot.active { self.active.get_mut(&block) } else { None };
-        if let Some(record) = record {
-            record.slot = None;
-            let is_written = matches!(record.running, Running::Write | Running::Starved);
-            if is_written && record.state.dirty.is_none() {
-                record.state.content = Content::Absent;
+    pub(super) fn leave(&mut self, block: u64, slot: Frame) -> (State, Leaving) {
+        let Slot { state, active, unloaded, .. } = std::mem::take(&mut self.slots[slot as usize]);
+        self.unloaded -= u32::from(unloaded);
+        let record = if active { self.active.get_mut(&block) } else { None };
+        let how = match (record, state.dirty) {
+            (Some(record), _) => {
+                record.slot = None;
+                let is_dirty = record.is_dirty();
+                if !is_dirty && matches!(record.running, Running::Write | Running::Starved) {
+                    record.state.content = Content::Absent;
+                }
+                Leaving::Busy { is_dirty }
             }
-        }
-        slot
+            (None, Some(_)) => Leaving::Dirty,
+            (None, None) => Leaving::Clean,
+        };
+        (state, how)
     }
 
     /// Puts the state of a block that has no operations into its slot.

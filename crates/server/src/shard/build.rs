@@ -36,9 +36,12 @@ impl VolumeConfig {
     /// # Errors
     /// Says what does not fit.
     pub(crate) fn try_level(&self) -> Result<(), VolumeError> {
-        let (capacity, placement) = (self.shard_capacity(0), self.shard_placement());
-        let level = Level::new(&self.policy, capacity, &placement, self.mode(), self.seed);
-        level.map(drop).map_err(|error| VolumeError::Placement(self.name.clone(), error))
+        self.level(self.shard_capacity(0), self.seed).map(drop)
+    }
+
+    fn level(&self, capacity: u32, seed: u64) -> Result<Level, VolumeError> {
+        let level = Level::new(&self.policy, capacity, &self.shard_placement(), self.mode(), seed);
+        level.map_err(|error| VolumeError::Placement(self.name.clone(), error))
     }
 }
 
@@ -57,12 +60,10 @@ impl Shard {
         let capacity = config.shard_capacity(index);
         let frames = config.shard_frames(index, 0);
         let seed = config.seed.wrapping_add(u64::from(index));
-        let placement = config.shard_placement();
-        let cooperates = placement != Placement::Access;
+        let cooperates = config.shard_placement() != Placement::Access;
         let awareness = Awareness::of(&config.policy);
         let knowledge = config.knowledge(cooperates);
-        let mut level = Level::new(&config.policy, capacity, &placement, config.mode(), seed)
-            .map_err(|error| VolumeError::Placement(config.name.clone(), error))?;
+        let mut level = config.level(capacity, seed)?;
         if cooperates || awareness.is_some() {
             level = level.knowing_clients(awareness, knowledge, seed);
         }

@@ -32,7 +32,6 @@ impl ContentLog {
             // Who goes through the blocks by their handles must begin anew.
             Event::Replaced => self.is_lost = true,
             Event::Activated { .. }
-            | Event::Evicted { .. }
             | Event::Gone { .. }
             | Event::Returned { .. }
             | Event::Writes { .. }

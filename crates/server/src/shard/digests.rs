@@ -153,10 +153,10 @@ impl Digests {
         let Self { hasher, of_slots, of_active } = self;
         match *event {
             Event::Entered { slot, .. } | Event::Replaces { slot } => of_slots[slot as usize] = 0,
-            Event::Left { block, slot, how, is_covered } => {
+            Event::Left { block, slot, how, is_covered, .. } => {
                 let digest = std::mem::take(&mut of_slots[slot as usize]);
                 match how {
-                    Leaving::Busy | Leaving::Discarded => {}
+                    Leaving::Busy { .. } | Leaving::Discarded => {}
                     Leaving::Dirty => know(of_active, block, digest),
                     // The content of blocks in a range is about to change.
                     Leaving::Clean if digest != 0 && !is_covered => level.set_digest(block, digest),
@@ -212,8 +212,7 @@ impl Digests {
                 level.forget_digests();
             }
             Event::Slots(slots) => of_slots.resize(slots.max(of_slots.len()), 0),
-            Event::Evicted { .. }
-            | Event::Gone { .. }
+            Event::Gone { .. }
             | Event::Returned { .. }
             | Event::Reads { .. }
             | Event::RangeEnds { .. }

@@ -13,17 +13,20 @@ use crate::shard::content::{Content, Origin};
 pub(crate) enum Event<'a> {
     /// A block has a slot now, which is empty.
     Entered { block: u64, slot: Frame },
-    /// Replacement evicts a block, which is about to lose its slot; told only if a server below is
-    /// told what leaves. `content` is what the slot has.
-    /// `pending`: set if it is dirty or has operations, and then whether it is dirty or being
-    /// written out.
-    Evicted { block: u64, content: &'a Content, pending: Option<bool>, is_covered: bool },
     /// A block is neither here nor in a client's cache.
     Gone { block: u64 },
     /// A write, and not a read from the store, has made a block resident.
     Returned { block: u64 },
-    /// A block loses its slot. `is_covered`: a range that is being changed has the block.
-    Left { block: u64, slot: Frame, how: Leaving, is_covered: bool },
+    /// A block has lost its slot, to another one if it `is_evicted`. `content`: what was in the
+    /// slot. `is_covered`: a range that is being changed has the block.
+    Left {
+        block: u64,
+        slot: Frame,
+        how: Leaving,
+        content: &'a Content,
+        is_evicted: bool,
+        is_covered: bool,
+    },
     /// The first operation on a block begins. Its state is about to move out of its slot, if it has
     /// one.
     Activated { block: u64, slot: Option<Frame> },
@@ -66,8 +69,8 @@ pub(crate) enum Event<'a> {
 /// What becomes of a block that loses its slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// Its state is with its operations.
-    Busy,
+    /// Its state is with its operations; it may be dirty, or being written out.
+    Busy { is_dirty: bool },
     /// It stays in memory until it is written out.
     Dirty,
     /// The store has its content: it was evicted, or a client has it.

@@ -11,7 +11,7 @@ use undercroft_cache::Level;
 use undercroft_cache::placement::ReloadQueue;
 use undercroft_frames::Pools;
 
-use crate::counters::CooperationStats;
+use crate::counters::{CooperationStats, add_named};
 use crate::geometry::Geometry;
 use crate::job::{Job, JobKind};
 use crate::shard::awaited::Awaited;
@@ -101,7 +101,6 @@ impl EvictionPlacement {
             Event::RangeEnds { blocks, .. } => self.staged.changed_within(blocks),
             Event::ContentsUnknown => self.void_reload(|_| true),
             Event::Entered { .. }
-            | Event::Evicted { .. }
             | Event::Gone { .. }
             | Event::Returned { .. }
             | Event::Left { .. }
@@ -243,20 +242,10 @@ impl EvictionPlacement {
     pub(crate) fn stats(&self, level: &Level) -> CooperationStats {
         let (placed, reloads) = (level.placement_counts(), self.reloads.counts());
         let clients = level.client_counts();
-        CooperationStats {
-            known_evictions: placed.known_evictions,
+        let mut stats = CooperationStats {
             foreseen_evictions: placed.foreseen,
             already_resident: placed.already_here,
-            reloads: placed.reloads,
-            demotions_in: placed.demotions_in,
-            staged: placed.staged,
-            staged_hits: placed.staged_hits,
-            skipped: placed.skipped,
             demotions_awaiting: self.awaited.len() as u64,
-            held_by_others: clients.held_by_others,
-            stale_hints: clients.stale_hints,
-            ignored_hints: self.counters.ignored_hints + clients.ignored_hints,
-            estimate_fallbacks: clients.estimate_fallbacks,
             reloads_queued: reloads.queued,
             reloads_duplicate: reloads.duplicates,
             reloads_demanded: reloads.demanded,
@@ -269,6 +258,10 @@ impl EvictionPlacement {
             contents_percent_sum: (100.0 * level.contents_share()).round() as u64,
             estimated_client_blocks: level.estimated_blocks().into(),
             ..self.counters
-        }
+        };
+        add_named!(stats += placed: known_evictions reloads demotions_in staged staged_hits
+            skipped);
+        add_named!(stats += clients: held_by_others stale_hints ignored_hints estimate_fallbacks);
+        stats
     }
 }

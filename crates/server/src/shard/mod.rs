@@ -149,7 +149,7 @@ impl Shard {
     fn carry_out(&mut self, block: u64, referred: Referred, fx: &mut Effects) {
         self.leave_evicted(fx);
         match (referred.before, referred.now) {
-            (Some(left), None) => self.leave(block, left, fx),
+            (Some(left), None) => self.leave(block, left, false, fx),
             (None, Some(frame)) => self.enter(block, frame),
             _ => {}
         }
@@ -193,50 +193,36 @@ impl Shard {
     pub(crate) fn leave_evicted(&mut self, fx: &mut Effects) {
         for i in 0..self.cache.evicted().len() {
             let evicted = self.cache.evicted()[i];
-            self.evict(evicted.block, evicted.frame, fx);
+            self.leave(evicted.block, evicted.frame, true, fx);
         }
-    }
-
-    /// Replacement evicted a block: its slot is needed for another one.
-    fn evict(&mut self, block: u64, frame: u32, fx: &mut Effects) {
-        if self.watchers.below.is_some() {
-            let Self { blocks, watchers, cache, pool, geometry, .. } = self;
-            let State { content, dirty } = &blocks.slots[frame as usize].state;
-            let record = blocks.active.get(&block);
-            let pending = record.map(Active::is_dirty).or(dirty.map(|_| true));
-            let is_covered = blocks.ranges.cover(block);
-            let event = Event::Evicted { block, content, pending, is_covered };
-            watchers.tell(&event, cache, pool, geometry);
-            if pending.is_none() {
-                fx.piggybacked.push(block);
-                fx.has_left = true;
-            }
-        }
-        self.leave(block, frame, fx);
     }
 
     /// Removes a block without content from the cache.
     pub(crate) fn discard(&mut self, block: u64) {
         if let Some(slot) = self.cache.discard(block) {
-            self.blocks.leave(block, slot);
+            let (State { content, .. }, _) = &self.blocks.leave(block, slot);
             let (how, is_covered) = (Leaving::Discarded, self.blocks.ranges.cover(block));
-            self.tell(&Event::Left { block, slot, how, is_covered });
+            let is_evicted = false;
+            self.tell(&Event::Left { block, slot, how, content, is_evicted, is_covered });
         }
     }
 
-    /// A block lost its slot. Dirty content is kept until the store has it.
-    pub(crate) fn leave(&mut self, block: u64, frame: u32, fx: &mut Effects) {
-        let slot = self.blocks.leave(block, frame);
-        let how = match slot.state.dirty {
-            _ if slot.active => Leaving::Busy,
-            Some(_) => Leaving::Dirty,
-            None => Leaving::Clean,
-        };
-        let is_covered = self.blocks.ranges.cover(block);
-        self.tell(&Event::Left { block, slot: frame, how, is_covered });
-        if let (Leaving::Dirty, Some(number)) = (how, slot.state.dirty) {
-            self.blocks.active.insert(block, Active { state: slot.state, ..Active::default() });
-            self.write_out_in_time(number, fx);
+    /// A block lost its slot, to another one if it `is_evicted`. Dirty content is kept until the
+    /// store has it.
+    pub(crate) fn leave(&mut self, block: u64, slot: Frame, is_evicted: bool, fx: &mut Effects) {
+        let (state, how) = self.blocks.leave(block, slot);
+        let (content, is_covered) = (&state.content, self.blocks.ranges.cover(block));
+        self.tell(&Event::Left { block, slot, how, content, is_evicted, is_covered });
+        match (how, state.dirty) {
+            (Leaving::Dirty, Some(number)) => {
+                self.blocks.active.insert(block, Active { state, ..Active::default() });
+                self.write_out_in_time(number, fx);
+            }
+            (Leaving::Clean, _) if is_evicted && self.watchers.below.is_some() => {
+                fx.piggybacked.push(block);
+                fx.has_left = true;
+            }
+            _ => {}
         }
     }
 

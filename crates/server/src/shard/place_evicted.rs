@@ -101,7 +101,7 @@ impl Shard {
             placement.awaited.forget(block);
         }
         if let Some(left) = self.cache.told_held(block, sender) {
-            self.leave(block, left, fx);
+            self.leave(block, left, false, fx);
         }
     }
 

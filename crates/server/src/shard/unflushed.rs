@@ -60,7 +60,6 @@ impl Unflushed {
             Event::Slots(slots) => self.most = self.most.max(slots),
             // Write-outs are made durable by those who begin them (`losses.rs`).
             Event::WritesOut { .. }
-            | Event::Evicted { .. }
             | Event::Gone { .. }
             | Event::Returned { .. }
             | Event::Entered { .. }

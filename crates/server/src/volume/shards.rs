@@ -140,8 +140,7 @@ impl Shards {
 
     /// Whether contents that clients hand over are of use at present, in any shard.
     pub(crate) fn wants_contents(&self) -> bool {
-        let wants = |shard: &Shard| shard.cache.asks_for_contents();
-        self.each().any(|shard| shard.watchers.digests.is_some() && wants(&shard))
+        self.each().any(|shard| shard.watchers.digests.is_some() && shard.cache.asks_for_contents())
     }
 
     /// The cost of a publication, in blocks examined: each shard of a cache of `cache_blocks`
