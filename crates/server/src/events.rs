@@ -6,13 +6,15 @@
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use tokio::sync::watch;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata};
+
+use crate::lock::sleep_lock;
 
 /// Most events that are kept, and most characters of one.
 const KEPT: usize = 200;
@@ -85,7 +87,7 @@ pub fn keep_event(event: &Event<'_>) {
     if !more.is_empty() {
         let _ = write!(text, " ({more})");
     }
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = sleep_lock(&LAST);
     // Under the lock, so that the times are in the order of the events.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let kept = Kept {
@@ -107,7 +109,7 @@ pub fn keep_event(event: &Event<'_>) {
 /// The last events, at most so many, the latest first. With `to` only those of the volumes that it
 /// admits, without what they say of clients.
 pub(crate) fn last(most: usize, to: Option<&dyn Fn(&str) -> bool>) -> Vec<Kept> {
-    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let last = sleep_lock(&LAST);
     let admitted = last.iter().rev().filter(|event| match to {
         None => true,
         Some(admits) => event.volume.as_deref().is_some_and(admits),

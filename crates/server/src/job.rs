@@ -2,7 +2,7 @@
 //! done, which are answered and counted together when no lock is held.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use crate::counters::{Latencies, Source};
 use crate::geometry::Geometry;
 use crate::geometry::zeroes;
 use crate::late_requests::Late;
+use crate::lock::sleep_lock;
 
 /// A request that could not be answered at once.
 pub(crate) struct Job {
@@ -135,10 +136,6 @@ impl Job {
         Self { _room: Some(room), ..job }
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The part of `block` that the request covers: first and last (exclusive) byte within the
     /// block.
     pub(crate) fn span(&self, block: u64, geometry: &Geometry) -> (usize, usize) {
@@ -155,7 +152,7 @@ impl Job {
 
     /// Adds a part that must be done.
     pub(crate) fn expect_part(&self, source: Source) {
-        let mut progress = self.progress();
+        let mut progress = sleep_lock(&self.progress);
         progress.left += 1;
         progress.source = progress.source.max(source);
     }
@@ -163,7 +160,7 @@ impl Job {
     /// All parts have been submitted. `ready` has the pieces that were available at once, and empty
     /// ones for the others.
     pub(crate) fn submitted(&self, ready: Pieces, reply: Option<Reply>) -> Option<Completion> {
-        let mut progress = self.progress();
+        let mut progress = sleep_lock(&self.progress);
         progress.reply = reply;
         if progress.pieces.count() == 0 {
             progress.pieces = ready;
@@ -184,7 +181,7 @@ impl Job {
         geometry: &Geometry,
         result: Result<Option<Piece>, Failed>,
     ) -> Option<Completion> {
-        let mut progress = self.progress();
+        let mut progress = sleep_lock(&self.progress);
         match result {
             Ok(Some(_)) if progress.late.is_some() => {}
             Ok(Some(piece)) => {
@@ -212,7 +209,7 @@ impl Job {
         failed: Failed,
         late: impl FnOnce() -> Late,
     ) -> Option<Completion> {
-        let mut progress = self.progress();
+        let mut progress = sleep_lock(&self.progress);
         let reply = progress.reply.take()?;
         progress.late = Some(late());
         progress.pieces = Pieces::default();

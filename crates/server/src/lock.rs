@@ -4,8 +4,7 @@
 //! which the other end of their connection runs. So a waiting thread spins for a while before it
 //! sleeps.
 //!
-//! Not here: locks that are held very briefly or are rarely contended. Threads sleep for these at
-//! once.
+//! Other locks are held very briefly or are rarely contended: threads sleep for these at once.
 
 use crate::sync::{Mutex, MutexGuard, PoisonError, TryLockError, spin_loop, yield_now};
 
@@ -33,6 +32,12 @@ fn wait_for<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
             return guard;
         }
     }
+    sleep_lock(mutex)
+}
+
+/// Takes a lock that is rarely contended, or held for longer. A poisoned lock is taken as it is:
+/// nothing that runs under it panics half-way.
+pub(crate) fn sleep_lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

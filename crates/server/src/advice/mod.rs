@@ -20,13 +20,14 @@ pub(crate) mod page;
 pub(crate) mod ready;
 pub(crate) mod tap;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use undercroft_adviser::{Adviser, Event, Figures, Measured};
 
 use crate::advice::checkpoints::Checkpoints;
 use crate::advice::key::Key;
 use crate::advice::tap::Tap;
+use crate::lock::sleep_lock;
 
 /// The adviser of one volume.
 pub(crate) struct VolumeAdvice {
@@ -73,6 +74,6 @@ impl VolumeAdvice {
     }
 
     fn lock(&self) -> MutexGuard<'_, AdviserState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        sleep_lock(&self.inner)
     }
 }

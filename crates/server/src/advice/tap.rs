@@ -5,13 +5,14 @@
 
 use std::mem::replace;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use undercroft_adviser::{Event, Kind, Sample};
 use undercroft_cache::ClientEviction;
 use undercroft_nbd::{Command, Request};
 
 use crate::geometry::Geometry;
+use crate::lock::sleep_lock;
 use crate::volume::clients::Caller;
 
 /// Notes that fit.
@@ -84,7 +85,7 @@ impl Tap {
 
     /// Notes what is in this sample from now on. `memory`: for the notes; at least [`NOTES`] fit.
     pub(crate) fn open(&self, sample: Sample, memory: Vec<Event>) {
-        let mut notes = self.notes();
+        let mut notes = sleep_lock(&self.notes);
         let reads = self.reads.load(Ordering::Relaxed);
         *notes = Notes { events: memory, reads, is_full: false };
         self.threshold.store(sample.threshold(), Ordering::Relaxed);
@@ -94,12 +95,12 @@ impl Tap {
     /// Notes nothing any more.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Relaxed);
-        *self.notes() = Notes::default();
+        *sleep_lock(&self.notes) = Notes::default();
     }
 
     /// Takes what was noted; `memory` is for the next notes.
     pub(crate) fn take(&self, memory: Vec<Event>) -> Taken {
-        let mut notes = self.notes();
+        let mut notes = sleep_lock(&self.notes);
         let reads = self.reads.load(Ordering::Relaxed);
         let before = replace(&mut *notes, Notes { events: memory, reads, is_full: false });
         let Notes { events, reads: upto, is_full } = before;
@@ -173,10 +174,6 @@ impl Tap {
             batch.push(gone.block, Kind::Evicted { has_contents }, caller, reads);
         }
     }
-
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Notes of requests that arrived together. Only if there is one, the lock is taken and the time
@@ -195,7 +192,7 @@ impl<F: FnOnce() -> u64> Batch<'_, F> {
         if let Some(at_us) = self.at_us.take() {
             self.now_us = at_us();
         }
-        let notes = self.notes.get_or_insert_with(|| self.tap.notes());
+        let notes = self.notes.get_or_insert_with(|| sleep_lock(&self.tap.notes));
         if notes.is_full || notes.events.len() >= NOTES.min(notes.events.capacity()) {
             notes.is_full = true;
             return;

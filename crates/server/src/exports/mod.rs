@@ -10,7 +10,7 @@ pub(crate) mod text;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use crate::http::metrics;
 use crate::layers::access::{Access, ClientStats, Connection, admits, is_listed};
 use crate::layers::hints::{HintedExport, layout};
 use crate::layers::rate_limit::{Limiter, RateLimit};
+use crate::lock::sleep_lock;
 use crate::process::absent::Absent;
 use crate::volume::Volume;
 
@@ -128,7 +129,7 @@ impl ExportTable {
         let there = exports.iter().map(|entry| &entry.volume.config().name);
         let away = absent.iter().map(|absent| &absent.config().name);
         let of: Vec<_> = there.chain(away).cloned().collect();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = sleep_lock(&self.kept);
         let fits = |kept: &&StatusText| kept.of == of && clock::now() - kept.made < STATUS_LASTS;
         if let Some(kept) = kept.as_ref().filter(|_| goes_on).filter(fits) {
             return kept.text.clone();
@@ -151,27 +152,23 @@ impl ExportTable {
         let name = volume.config().name.clone();
         let entry = ExportEntry::new(volume, rules, Arc::new(Connections::new(rules)));
         let mut exports = self.write();
-        self.lock_absent().remove(&name);
+        sleep_lock(&self.absent).remove(&name);
         exports.insert(name, entry);
     }
 
     /// Adds a volume that is not served yet.
     pub(crate) fn announce(&self, absent: Arc<Absent>) {
-        self.lock_absent().insert(absent.config().name.clone(), absent);
+        sleep_lock(&self.absent).insert(absent.config().name.clone(), absent);
     }
 
     /// Forgets a volume that is not served yet; returns whether there was one.
     pub(crate) fn forget(&self, name: &str) -> bool {
-        self.lock_absent().remove(name).is_some()
+        sleep_lock(&self.absent).remove(name).is_some()
     }
 
     /// The volumes that are not served yet, by name.
     pub(crate) fn absent(&self) -> Vec<Arc<Absent>> {
-        self.lock_absent().values().cloned().collect()
-    }
-
-    fn lock_absent(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Absent>>> {
-        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
+        sleep_lock(&self.absent).values().cloned().collect()
     }
 
     /// Sets the rules for new connections to a volume. Returns its entry before and after, or
@@ -228,7 +225,7 @@ impl ExportTable {
         let name = name.ok_or(Refusal::Unknown)?;
         // Both tables together, so that a volume that arrives is in one of them.
         let exports = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
-        match (exports.get(&name), self.lock_absent().get(&name)) {
+        match (exports.get(&name), sleep_lock(&self.absent).get(&name)) {
             (Some(entry), _) => admits(&entry.rules, peer).map(|()| Arc::clone(entry)),
             (None, Some(absent)) => Err(absent.refusal(peer)),
             (None, None) => Err(Refusal::Unknown),
@@ -311,7 +308,7 @@ impl ExportEntry {
 
     /// The open connections.
     pub(crate) fn open_connections(&self) -> Vec<Arc<Connection>> {
-        let clients = self.connections.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = sleep_lock(&self.connections.all);
         clients.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -356,7 +353,7 @@ impl ExportEntry {
         }
         let place = Place(Arc::clone(connections));
         let client = Arc::new(Connection::new(peer));
-        let mut clients = connections.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = sleep_lock(&connections.all);
         clients.retain(|client| client.strong_count() > 0);
         clients.push(Arc::downgrade(&client));
         // Code that closes the entry, or replaces the client roots, looks at the connections

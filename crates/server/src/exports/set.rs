@@ -14,7 +14,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
@@ -23,6 +23,7 @@ use undercroft_nbd::{
 };
 
 use crate::exports::text::{self, TextExport};
+use crate::lock::sleep_lock;
 
 use crate::layers::access::UNTRUSTED;
 
@@ -117,7 +118,7 @@ impl AdminRequests {
 
     /// Answers the request that waits, if its administrator is none any more.
     pub(crate) fn refuse_the_removed(&self) {
-        let waits = lock(&self.next).take_if(|asked| self.admit(&asked.peer).is_err());
+        let waits = sleep_lock(&self.next).take_if(|asked| self.admit(&asked.peer).is_err());
         if let Some(asked) = waits {
             let why = self.admit(&asked.peer).err().unwrap_or_default();
             asked.answer(Err(SetError::Failed(why)));
@@ -162,7 +163,7 @@ impl AdminRequests {
         let (answer, awaited) = oneshot::channel();
         let (volume, peer, admin) = (who.volume.clone(), who.peer.clone(), Arc::clone(self));
         let asked = AdminRequest { volume, options, by, peer, answer: Some(answer), admin };
-        *lock(&self.next) = Some(asked);
+        *sleep_lock(&self.next) = Some(asked);
         self.come.notify_one();
         Some(awaited)
     }
@@ -170,7 +171,7 @@ impl AdminRequests {
     /// Waits for the next request.
     pub(crate) async fn next(&self) -> AdminRequest {
         loop {
-            if let Some(asked) = lock(&self.next).take() {
+            if let Some(asked) = sleep_lock(&self.next).take() {
                 return asked;
             }
             self.come.notified().await;
@@ -185,10 +186,6 @@ const SOMEBODY: u32 = 65_534;
 /// have the same number.
 fn own_user() -> Option<u32> {
     fs::metadata("/proc/self").ok().map(|its| its.uid()).filter(|&user| user != SOMEBODY)
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Who changes a volume.
@@ -226,7 +223,7 @@ impl SetSession {
         match command {
             Command::Flush => reply.done(),
             Command::Read { .. } => {
-                reply.data(vec![text::part(&lock(&self.told), offset, length)]);
+                reply.data(vec![text::part(&sleep_lock(&self.told), offset, length)]);
             }
             Command::Write { data } if offset == 0 => {
                 let bytes: Vec<u8> = data.iter().flat_map(|piece| piece.iter().copied()).collect();
@@ -241,7 +238,7 @@ impl SetSession {
                 tokio::spawn(async move {
                     match awaited.await {
                         Ok(Ok(text)) => {
-                            *lock(&told) = Bytes::from(text);
+                            *sleep_lock(&told) = Bytes::from(text);
                             reply.done();
                         }
                         Ok(Err(SetError::Wrong(why))) => reply.fail(Failure::Invalid, why),
@@ -321,7 +318,7 @@ mod tests {
         admin.refuse_the_removed();
         let answer = waits.try_recv().unwrap().unwrap_err();
         assert!(answer.to_string().contains("administrators = ['NAME']"), "{answer}");
-        assert!(lock(&admin.next).is_none() && !admin.is_busy.load(Ordering::SeqCst));
+        assert!(sleep_lock(&admin.next).is_none() && !admin.is_busy.load(Ordering::SeqCst));
         assert!(admin.admit(&who.peer).is_err());
     }
 }

@@ -8,7 +8,7 @@ mod sample;
 mod state;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use self::sample::Sampler;
 use crate::clock;
 use crate::http::metrics::About;
+use crate::lock::sleep_lock;
 
 /// Time between samples while somebody watches.
 const EACH: Duration = Duration::from_secs(2);
@@ -126,7 +127,7 @@ impl Live {
     /// row there was nothing to compare with yet.
     fn keep(&self, row: Option<Value>, state: Option<Value>) {
         let number = *self.newest.borrow() + 1;
-        let mut kept = self.kept();
+        let mut kept = sleep_lock(&self.kept);
         kept.state = state.map_or_else(Bytes::new, |state| event("state", &state));
         if let Some(mut row) = row {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -144,10 +145,6 @@ impl Live {
         }
         drop(kept);
         self.newest.send_replace(number);
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -174,7 +171,7 @@ impl Viewer {
 
     /// Takes over the events that it did not get yet.
     fn refill(&mut self) {
-        let kept = self.live.kept();
+        let kept = sleep_lock(&self.live.kept);
         let fresh = kept.samples.iter().filter(|sample| sample.number > self.last);
         self.waiting.extend(fresh.map(|sample| sample.event.clone()));
         self.last = kept.samples.back().map_or(self.last, |sample| sample.number);
@@ -199,7 +196,7 @@ mod tests {
             live.keep(Some(json!({ "number": number, "text": large })), None);
         }
         {
-            let kept = live.kept();
+            let kept = sleep_lock(&live.kept);
             let bytes: usize = kept.samples.iter().map(|sample| sample.event.len()).sum();
             assert!(kept.bytes == bytes && bytes <= KEEPS_BYTES, "{bytes}");
             assert_eq!(kept.samples.len(), 9);

@@ -9,7 +9,7 @@ mod shares;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -19,6 +19,7 @@ use undercroft_nbd::{Command, Peer, Request, Session, while_others_wait};
 use self::shares::{Next, Rates, Shares};
 use crate::config::VolumeConfig;
 use crate::layers::access::{Connection, refuse};
+use crate::lock::sleep_lock;
 
 /// The limits of a volume, and what waits because of them.
 pub(crate) struct Limiter {
@@ -72,20 +73,16 @@ impl Limiter {
             requests: rules.client_requests_per_second,
             bytes: rules.client_bytes_per_second,
         };
-        self.state().shares.set(volume, of_each, now.into());
+        sleep_lock(&self.state).shares.set(volume, of_each, now.into());
         self.limits.store(!(volume.is_unlimited() && of_each.is_unlimited()), Ordering::Relaxed);
         self.wanted.notify_one();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets waiting requests pass until none waits.
     async fn pass_on(self: Arc<Self>) {
         loop {
             let next = {
-                let mut state = self.state();
+                let mut state = sleep_lock(&self.state);
                 let next = state.shares.next(Instant::now());
                 state.is_passing = !matches!(next, Next::Nothing);
                 next
@@ -103,16 +100,12 @@ impl Limiter {
 }
 
 impl ConnectionQueue {
-    fn session(&self) -> MutexGuard<'_, Box<dyn Session>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Passes on a request that has waited.
     fn pass(&self, request: Request) {
         if self.connection.is_revoked() {
             refuse(request);
         } else {
-            let work = self.session().serve(&mut vec![request]);
+            let work = sleep_lock(&self.session).serve(&mut vec![request]);
             self.work_debt.fetch_add(work, Ordering::Relaxed);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -156,7 +149,7 @@ impl RateLimit {
     ) -> RateLimit {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let client = client_of(connection.peer());
-        limiter.state().shares.join(&client, Instant::now());
+        sleep_lock(&limiter.state).shares.join(&client, Instant::now());
         let queue = Arc::new(ConnectionQueue {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             client,
@@ -177,7 +170,8 @@ impl RateLimit {
     /// Drops the waiting requests, which answers them.
     fn drop_waiting(&self) {
         let ConnectionQueue { client, number, waiting, .. } = &*self.queue;
-        let dropped = self.limiter.state().shares.drop_connection(client, *number, Instant::now());
+        let dropped =
+            sleep_lock(&self.limiter.state).shares.drop_connection(client, *number, Instant::now());
         waiting.fetch_sub(dropped.len(), Ordering::SeqCst);
     }
 
@@ -185,7 +179,7 @@ impl RateLimit {
     fn delay(&self, request: Request) -> Option<Request> {
         let Self { limiter, queue, runtime } = self;
         let (bytes, now) = (bytes_of(&request), Instant::now());
-        let mut state = limiter.state();
+        let mut state = sleep_lock(&limiter.state);
         // Requests start to wait only here.
         let is_first = queue.waiting.load(Ordering::SeqCst) == 0;
         if is_first && state.shares.try_pass(&queue.client, bytes, now) {
@@ -207,11 +201,11 @@ impl RateLimit {
 impl Session for RateLimit {
     fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
         if self.is_free() {
-            return self.queue.session().serve(requests);
+            return sleep_lock(&self.queue.session).serve(requests);
         }
         // Held until those that may pass are served, so that none that waits overtakes them; the
         // task that lets the requests of all connections pass may wait for it.
-        let mut session = self.queue.session();
+        let mut session = sleep_lock(&self.queue.session);
         let mut passing = Vec::with_capacity(requests.len());
         for request in requests.drain(..) {
             passing.extend(self.delay(request));
@@ -224,14 +218,14 @@ impl Session for RateLimit {
         if is_gone {
             self.drop_waiting();
         }
-        self.queue.session().no_more(is_gone);
+        sleep_lock(&self.queue.session).no_more(is_gone);
     }
 }
 
 impl Drop for RateLimit {
     fn drop(&mut self) {
         self.drop_waiting();
-        self.limiter.state().shares.leave(&self.queue.client);
+        sleep_lock(&self.limiter.state).shares.leave(&self.queue.client);
     }
 }
 

@@ -1,11 +1,12 @@
 //! A volume that is not served yet, as clients and operators see it. `arrivals.rs` opens it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use undercroft_nbd::{Peer, Refusal};
 
 use crate::config::VolumeConfig;
 use crate::layers::access::admits;
+use crate::lock::sleep_lock;
 
 /// A volume that is not served yet.
 pub(crate) struct Absent {
@@ -25,14 +26,14 @@ impl Absent {
 
     /// Why it is not served, for the operator.
     pub(crate) fn why(&self) -> String {
-        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        sleep_lock(&self.why).clone()
     }
 
     /// Notes why the last attempt failed, and logs it if that is new.
     pub(crate) fn note(&self, why: &str) {
         let name = &self.config.name;
         let why = why.strip_prefix(&format!("volume {name}: ")).unwrap_or(why);
-        let mut now = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = sleep_lock(&self.why);
         if *now != why {
             tracing::warn!(volume = name, "is not served yet: {why}; it is tried again");
             why.clone_into(&mut now);

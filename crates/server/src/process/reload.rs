@@ -19,7 +19,7 @@ mod plan;
 mod replaced;
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -31,6 +31,7 @@ use crate::clock;
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::exports::ExportEntry;
 use crate::exports::set::OWNER;
+use crate::lock::sleep_lock;
 use crate::process::arrivals::{Arrival, First, Opener};
 use crate::process::error::ServeError;
 use crate::process::run::{GRACE, Running, close, opener};
@@ -52,12 +53,12 @@ impl Problems {
     fn keep(&self, fields: &[(&str, String)], text: &str) {
         let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name} {value}")).collect();
         let fields = if fields.is_empty() { String::new() } else { fields.join(", ") + ": " };
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = sleep_lock(&self.0);
         all.push(fields + text);
     }
 
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *sleep_lock(&self.0))
     }
 }
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::spawn_blocking;
@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use crate::config::Write;
 use crate::exports::ExportTable;
+use crate::lock::sleep_lock;
 use crate::process::error::{ServeError, work};
 use crate::replace::replace;
 use crate::volume::Volume;
@@ -72,13 +73,13 @@ impl StateFolder {
 
     /// Saves the state of a volume, unless that is closing: then the last state is saved already.
     fn save(&self, volume: &Volume) -> Result<(), StateError> {
-        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = sleep_lock(&self.saving);
         if volume.is_closing() { Ok(()) } else { self.write(volume) }
     }
 
     /// Saves the last state of a volume, which refuses requests from then on.
     pub(crate) fn save_last(&self, volume: &Volume) -> Result<(), StateError> {
-        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = sleep_lock(&self.saving);
         volume.closing.store(true, Ordering::SeqCst);
         self.write(volume)
     }

@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use crate::clock;
 use crate::config::Reporting;
 use crate::counters::TellStats;
 use crate::eviction_sink::EvictionSink;
+use crate::lock::sleep_lock;
 use crate::volume::Volume;
 
 /// Longest time that a hint waits for further ones.
@@ -222,7 +223,7 @@ impl HintSender {
 
     /// A poisoned lock is sound: nothing that runs under it panics half-way.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sleep_lock(&self.state)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use undercroft_hints::{Mailbox, MessageAnswer};
@@ -18,6 +18,7 @@ use undercroft_store::{AWAY, Absence, Facts, OnLoss};
 use super::hint_sender::HintSender;
 use super::patience::{Patience, SharedPatience};
 use crate::clock;
+use crate::lock::sleep_lock;
 
 /// Time between two looks at an idle connection, and between two attempts to replace a lost one.
 const LOOK: Duration = Duration::from_millis(500);
@@ -115,12 +116,12 @@ impl Link {
         match &channel {
             Ok(_) if !self.is_absent.load(Ordering::SeqCst) => {}
             Ok(_) => {
-                let mut absence = self.lock_absence();
+                let mut absence = sleep_lock(&self.absence);
                 *absence = None;
                 self.is_absent.store(false, Ordering::SeqCst);
             }
             Err(error) => {
-                let mut absence = self.lock_absence();
+                let mut absence = sleep_lock(&self.absence);
                 let since = absence.as_ref().map_or_else(clock::now, |absence| absence.since);
                 let (name, mut why) = (self.facts().name, error.to_string());
                 if !why.contains(&name) {
@@ -135,11 +136,7 @@ impl Link {
 
     /// See [`Store::absence`](undercroft_store::Store::absence).
     pub(super) fn absence(&self) -> Option<Absence> {
-        self.lock_absence().clone()
-    }
-
-    fn lock_absence(&self) -> MutexGuard<'_, Option<Absence>> {
-        self.absence.lock().unwrap_or_else(PoisonError::into_inner)
+        sleep_lock(&self.absence).clone()
     }
 
     /// The patience of a request that begins now.

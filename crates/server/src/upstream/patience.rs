@@ -5,12 +5,14 @@
 //!
 //! Repeating a request is safe: it is not answered, so no later request for its bytes has begun.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use undercroft_nbd::ClientError;
+
+use crate::lock::sleep_lock;
 
 /// Pauses between two attempts of a request; they double.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
@@ -43,14 +45,14 @@ impl SharedPatience {
 
     /// A request has noticed that the server is away. Returns when requests fail.
     fn begin(&self) -> Instant {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = sleep_lock(&self.since);
         self.is_away.store(true, Ordering::Relaxed);
         *since.get_or_insert_with(Instant::now) + self.waits
     }
 
     fn end(&self) {
         if self.is_away.load(Ordering::Relaxed) {
-            let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut since = sleep_lock(&self.since);
             self.is_away.store(false, Ordering::Relaxed);
             *since = None;
         }

@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
+
+use crate::lock::sleep_lock;
 
 /// The changes under way in a volume without a cache.
 #[derive(Debug, Default)]
@@ -31,13 +33,9 @@ pub(crate) struct Change {
 }
 
 impl ChangesInOrder {
-    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Registers a change, after all that were registered before.
     pub(crate) fn begin(self: &Arc<Self>, bytes: Range<u64>) -> Change {
-        let mut under_way = self.under_way();
+        let mut under_way = sleep_lock(&self.under_way);
         under_way.last += 1;
         let number = under_way.last;
         let ended = Arc::new(Semaphore::new(0));
@@ -60,7 +58,7 @@ impl Change {
 
     /// The latest change of these bytes with a number below this one, and its end.
     fn earlier(&self, below: u64) -> Option<(u64, Arc<Semaphore>)> {
-        let under_way = self.all.under_way();
+        let under_way = sleep_lock(&self.all.under_way);
         let overlaps =
             |bytes: &Range<u64>| bytes.start < self.bytes.end && self.bytes.start < bytes.end;
         let mut earlier = under_way.changes.range(..below).rev();
@@ -71,7 +69,7 @@ impl Change {
 
 impl Drop for Change {
     fn drop(&mut self) {
-        if let Some((_, ended)) = self.all.under_way().changes.remove(&self.number) {
+        if let Some((_, ended)) = sleep_lock(&self.all.under_way).changes.remove(&self.number) {
             ended.close();
         }
     }

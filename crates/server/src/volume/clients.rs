@@ -8,11 +8,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use serde::Serialize;
 use undercroft_cache::MAX_CLIENTS;
 use undercroft_hints::{ClientId, ClientStat, Tracking};
+
+use crate::lock::sleep_lock;
 
 /// Number of used numbers from which on those of clients that have left are made free, and how many
 /// of these it takes.
@@ -115,7 +117,7 @@ impl Clients {
     /// # Errors
     /// The client is connected with another key.
     pub(crate) fn join(self: &Arc<Self>, id: Option<ClientId>) -> Result<Arc<Member>, WrongKey> {
-        let mut table = self.table();
+        let mut table = sleep_lock(&self.table);
         let (name, key) = (id.map(|id| id.number), id.and_then(|id| id.key));
         if let Some(member) = table.members.get(&name).and_then(Weak::upgrade) {
             return if member.key == key { Ok(member) } else { Err(WrongKey) };
@@ -142,7 +144,7 @@ impl Clients {
     /// for each; 0 if there are too few, or others are being forgotten. Call
     /// [`forgotten`](Self::forgotten) when that is done.
     pub(crate) fn begin_to_forget(&self) -> u64 {
-        let mut table = self.table();
+        let mut table = sleep_lock(&self.table);
         let gone = table.used & !self.connected.load(Ordering::SeqCst);
         let is_scarce = table.used.count_ones() >= SCARCE && gone.count_ones() >= WORTHWHILE;
         let is_full = table.used == u64::MAX;
@@ -155,7 +157,7 @@ impl Clients {
 
     /// Nothing is recorded of these clients any more: their numbers can be given to others.
     pub(crate) fn forgotten(&self, gone: u64) {
-        let mut table = self.table();
+        let mut table = sleep_lock(&self.table);
         table.used &= !gone;
         table.forgetting &= !gone;
     }
@@ -167,15 +169,11 @@ impl Clients {
 
     /// What the connected clients last reported about themselves.
     pub(crate) fn told(&self) -> Vec<ClientCache> {
-        let members = self.table();
+        let members = sleep_lock(&self.table);
         let members = members.members.values().filter_map(Weak::upgrade);
         let mut told: Vec<_> = members.map(|member| member.told()).collect();
         told.sort_by(|a, b| a.client.cmp(&b.client));
         told
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -185,7 +183,7 @@ impl Member {
     }
 
     fn told(&self) -> ClientCache {
-        let stat = *self.stat.lock().unwrap_or_else(PoisonError::into_inner);
+        let stat = *sleep_lock(&self.stat);
         ClientCache {
             client: match self.number {
                 _ if !self.has_id => "without id".to_owned(),
@@ -208,7 +206,7 @@ impl Member {
     }
 
     pub(crate) fn set_stat(&self, stat: ClientStat) {
-        *self.stat.lock().unwrap_or_else(PoisonError::into_inner) = Some(stat);
+        *sleep_lock(&self.stat) = Some(stat);
     }
 }
 

@@ -11,13 +11,14 @@
 //! blocks are listed, and never while they are hashed. `summary.rs` does that.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
 use undercroft_cache::WriteMode;
 use undercroft_hints::{BlockRun, EvictFlags, Follow, Following, Hint, put_end};
 
 use crate::counters::AwareStats;
+use crate::lock::sleep_lock;
 use crate::shard::content_log::{Change, ContentLog};
 use crate::volume::Volume;
 
@@ -98,7 +99,7 @@ pub(crate) struct Follower {
 
 impl Volume {
     pub(super) fn feed(&self) -> MutexGuard<'_, Feed> {
-        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
+        sleep_lock(&self.feed)
     }
 }
 

@@ -10,7 +10,7 @@
 //! answered before them.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -18,6 +18,7 @@ use futures_util::future::{BoxFuture, Shared};
 
 use crate::answer::Failed;
 use crate::clock;
+use crate::lock::sleep_lock;
 use crate::volume::pace::Pace;
 use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
@@ -158,7 +159,7 @@ impl Volume {
     /// Tells the store to make durable what it has now, together with others that want the same.
     pub(crate) async fn flush_together(self: &Arc<Self>) -> Result<(), Failed> {
         let next = {
-            let mut next = self.flushes.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = sleep_lock(&self.flushes.next);
             next.get_or_insert_with(|| Arc::clone(self).next_flush().boxed().shared()).clone()
         };
         next.await
@@ -167,7 +168,7 @@ impl Volume {
     async fn next_flush(self: Arc<Self>) -> Result<(), Failed> {
         let _turn = Arc::clone(&self.flushes.turn).lock_owned().await;
         // Later requests must share the next flush, not this one.
-        *self.flushes.next.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *sleep_lock(&self.flushes.next) = None;
         self.ask_to_flush().await
     }
 }

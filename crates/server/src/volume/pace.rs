@@ -13,10 +13,11 @@
 //! followed by a flush of its own.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::lock::sleep_lock;
 
 /// A read counts as there for one to two such periods after its end: its client soon sends another.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -264,10 +265,6 @@ impl Pace {
         Self { state, is_many, turn, again, is_waiting, first }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A write-out of some blocks goes to the store.
     pub(crate) fn begin_write_out(self: &Arc<Self>, blocks: u64) -> AtStore {
         self.begin(true, blocks as usize)
@@ -281,7 +278,7 @@ impl Pace {
 
     fn begin(self: &Arc<Self>, is_write_out: bool, blocks: usize) -> AtStore {
         let began = clock::now();
-        let mut state = self.state();
+        let mut state = sleep_lock(&self.state);
         match is_write_out {
             true => state.writing += 1,
             false => state.reads += 1,
@@ -328,7 +325,7 @@ impl Pace {
 
     /// Number of requests, or of blocks, that may go to the store now.
     pub(crate) fn room(&self, is_pressing: bool, now: Instant) -> usize {
-        let mut state = self.state();
+        let mut state = sleep_lock(&self.state);
         let reading = state.reading(now);
         if self.is_many {
             let aim = state.capacity.aim(0, now);
@@ -340,7 +337,7 @@ impl Pace {
 
     /// Whether what was written must be flushed before more is written. If so, the caller flushes.
     pub(crate) fn must_sync(&self, now: Instant) -> bool {
-        let mut state = self.state();
+        let mut state = sleep_lock(&self.state);
         let (reading, aim) = (state.reading(now), state.capacity.aim(0, now));
         let room = may_start_many(reading, state.is_syncing, state.unsynced, aim);
         let must = self.is_many && !state.is_syncing && state.writing == 0 && room == 0;
@@ -350,7 +347,7 @@ impl Pace {
 
     /// A flush of the store begins.
     pub(crate) fn begin_sync(self: &Arc<Self>) -> Syncing {
-        let mut state = self.state();
+        let mut state = sleep_lock(&self.state);
         state.is_syncing = true;
         Syncing { pace: Arc::clone(self), covered: state.unsynced }
     }
@@ -368,7 +365,7 @@ impl Syncing {
     /// It ended, well or not.
     pub(crate) fn ended(self, is_done: bool) {
         let (now, covered, pace) = (clock::now(), self.covered, &self.pace);
-        let mut state = pace.state();
+        let mut state = sleep_lock(&pace.state);
         let (since, all) = (state.unsynced_since, state.unsynced);
         state.unsynced = all - covered.min(all);
         state.unsynced_since = now;
@@ -383,7 +380,7 @@ impl Syncing {
 
 impl Drop for Syncing {
     fn drop(&mut self) {
-        self.pace.state().is_syncing = false;
+        sleep_lock(&self.pace.state).is_syncing = false;
     }
 }
 
@@ -392,7 +389,7 @@ impl AtStore {
     pub(crate) fn answered(self, waited: bool) {
         let now = clock::now();
         let time = now.saturating_duration_since(self.began);
-        let mut state = self.pace.state();
+        let mut state = sleep_lock(&self.pace.state);
         let after = state.reads + state.writing;
         if !self.is_write_out && waited {
             let reads = state.reads;
@@ -406,7 +403,7 @@ impl AtStore {
 
 impl Drop for AtStore {
     fn drop(&mut self) {
-        let mut state = self.pace.state();
+        let mut state = sleep_lock(&self.pace.state);
         match self.is_write_out {
             true => state.writing -= 1,
             false => state.reads -= 1,
@@ -426,11 +423,11 @@ mod tests {
     fn a_flush_that_is_given_up_holds_nothing_back() {
         let pace = Arc::new(Pace::new(true));
         let syncing = pace.begin_sync();
-        assert!(pace.state().is_syncing);
+        assert!(sleep_lock(&pace.state).is_syncing);
         drop(syncing);
-        assert!(!pace.state().is_syncing);
+        assert!(!sleep_lock(&pace.state).is_syncing);
         pace.begin_sync().ended(false);
-        assert!(!pace.state().is_syncing);
+        assert!(!sleep_lock(&pace.state).is_syncing);
     }
 
     #[test]

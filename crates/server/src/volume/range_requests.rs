@@ -2,11 +2,12 @@
 //! `shard/ranges.rs` has the shards' part.
 
 use std::ops::RangeInclusive;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
+use crate::lock::sleep_lock;
 use crate::shard::content::{Content, Slot};
 use crate::shard::event::Event;
 use crate::shard::ranges::RangeKind;
@@ -33,7 +34,7 @@ impl Volume {
         durable: bool,
     ) -> RangeOp {
         // Held throughout, so that two ranges have the same order in every shard.
-        let mut last = self.range_order.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = sleep_lock(&self.range_order);
         *last += 1;
         self.shards.each().for_each(|mut shard| shard.add_range(*last, &blocks));
         RangeOp { number: *last, blocks, kind, durable }

@@ -11,7 +11,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use undercroft_cache::ClientEviction;
 use undercroft_nbd::{Command, Request};
 use undercroft_random::hash;
 use undercroft_trace::{Error, Op, Record, Rotation, RotationOptions};
+
+use crate::lock::sleep_lock;
 
 /// Records that are given to the thread at a time.
 const BATCH: usize = 4096;
@@ -114,7 +116,7 @@ impl Recorder {
     /// those that it refuses.
     pub(crate) fn note(&self, requests: &[Request], size: u64, client: u8, now_us: u64) {
         let time_ns = now_us.saturating_mul(1000);
-        let mut notes = self.shared.notes();
+        let mut notes = sleep_lock(&self.shared.notes);
         for request in requests {
             let op = match request.command {
                 Command::Read { .. } => Op::Read,
@@ -139,7 +141,7 @@ impl Recorder {
 
     /// Records evictions that a client told, in their order.
     pub(crate) fn note_evictions(&self, gone: &[ClientEviction], client: u8) {
-        let mut notes = self.shared.notes();
+        let mut notes = sleep_lock(&self.shared.notes);
         for &ClientEviction { block, evicted_us } in gone {
             let time_ns = evicted_us.saturating_mul(1000);
             let (op, space, buffer) = (Op::Evict, 0, None);
@@ -166,14 +168,14 @@ impl Recorder {
     /// that is dropped without this leaves its last requests out, and waits for nothing.
     pub(crate) fn end(&self) {
         let (records, thread) = {
-            let mut notes = self.shared.notes();
+            let mut notes = sleep_lock(&self.shared.notes);
             (std::mem::take(&mut notes.records), notes.thread.take())
         };
         if let Some(thread) = thread {
             // No request waits for this any more, so it may wait for the thread.
             self.shared.count(records.len(), thread.send(records).is_ok());
         }
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = sleep_lock(&self.thread).take();
         if let Some(thread) = thread {
             drop(thread.join());
         }
@@ -183,15 +185,11 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         // The thread ends when nobody can send to it.
-        self.shared.notes().thread = None;
+        sleep_lock(&self.shared.notes).thread = None;
     }
 }
 
 impl Shared {
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn push(&self, notes: &mut Notes, record: Record) {
         let Some(thread) = &notes.thread else { return };
         notes.records.push(record);
@@ -209,7 +207,7 @@ impl Shared {
     /// All records so far, in order: those that wait in the channel, and then those that were not
     /// given to the thread yet.
     fn take(&self, receiver: &Receiver<Vec<Record>>) -> Vec<Vec<Record>> {
-        let mut notes = self.notes();
+        let mut notes = sleep_lock(&self.notes);
         let mut all: Vec<_> = receiver.try_iter().collect();
         let last = std::mem::replace(&mut notes.records, Vec::with_capacity(BATCH));
         self.count(last.len(), true);

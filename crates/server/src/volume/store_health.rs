@@ -10,7 +10,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::answer::Failed;
 use crate::clock;
 use crate::config::VolumeConfig;
 use crate::late_requests::LateRequests;
-use crate::lock::lock;
+use crate::lock::{lock, sleep_lock};
 use crate::volume::store_state::{Ended, KINDS, Seen, StoreRequest, StoreState, StoreWatch};
 
 /// Shortest time between two log lines about failures of a store that is up.
@@ -166,7 +166,7 @@ impl StoreHealth {
     /// Notes what is wrong with the store's name, and logs a change of that.
     fn note_astray(&self, astray: Option<String>) {
         let volume = &self.volume;
-        let mut known = self.astray.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = sleep_lock(&self.astray);
         match &astray {
             _ if *known == astray => return,
             Some(what) => tracing::error!(
@@ -186,7 +186,7 @@ impl StoreHealth {
 
     /// Looks at the store: its state now. Logs it if that is new.
     pub(crate) fn look(&self) -> Condition {
-        let mut watch = self.watch();
+        let mut watch = sleep_lock(&self.watch);
         // Under the lock, so that what is seen is in the order of the looks.
         let mut ended = [Ended::default(); KINDS];
         for (kind, one) in ended.iter_mut().enumerate() {
@@ -262,10 +262,6 @@ impl StoreHealth {
         let result = self.waited(ask_store(answer)).await.0;
         self.note(kind, &result);
         result
-    }
-
-    fn watch(&self) -> MutexGuard<'_, Watch> {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,10 @@
 //! How busy clients keep the store of a volume. The placement `auto` weighs reloads by it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::lock::sleep_lock;
 
 /// Weight of the last period in the share.
 const NEWEST: f64 = 0.5;
@@ -39,13 +40,9 @@ impl StoreUse {
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Use> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A request begins.
     pub(crate) fn begin(&self) -> InUse {
-        let mut its = self.lock();
+        let mut its = sleep_lock(&self.0);
         if its.running == 0 {
             its.since = clock::now();
         }
@@ -56,7 +53,7 @@ impl StoreUse {
     /// Ends a period and begins the next. Returns the share of time, from 0 to 1, in which the
     /// store was in use; earlier periods count less and less.
     pub(crate) fn end_period(&self) -> f64 {
-        let (mut its, now) = (self.lock(), clock::now());
+        let (mut its, now) = (sleep_lock(&self.0), clock::now());
         if its.running > 0 {
             let since = std::mem::replace(&mut its.since, now);
             its.busy += now.saturating_duration_since(since);
@@ -72,13 +69,13 @@ impl StoreUse {
 
     /// The share as of the end of the last period.
     pub(crate) fn share(&self) -> f64 {
-        self.lock().share
+        sleep_lock(&self.0).share
     }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        let mut its = self.0.lock();
+        let mut its = sleep_lock(&self.0.0);
         its.running -= 1;
         if its.running == 0 {
             let since = its.since;
@@ -94,12 +91,12 @@ mod tests {
     #[test]
     fn the_share_follows_the_use() {
         let store = StoreUse::new();
-        assert_eq!(store.lock().share, 1.0, "nothing is known yet");
+        assert_eq!(sleep_lock(&store.0).share, 1.0, "nothing is known yet");
         store.end_period();
         let (one, other) = (store.begin(), store.begin());
         std::thread::sleep(Duration::from_millis(20));
         drop(one);
-        let before = store.lock().share;
+        let before = sleep_lock(&store.0).share;
         assert!(store.end_period() >= before, "one runs still");
         drop(other);
         let share = || {

@@ -2,7 +2,7 @@
 //! (`hints.rs`) or through a control export (`exports/control.rs`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use undercroft_cache::content::Digest;
@@ -12,6 +12,7 @@ use undercroft_nbd::{Command, Context, Failure, Refusal, Reply, Request};
 use crate::clock;
 use crate::counters::CooperationStats;
 use crate::layers::hints::layout::{Status, WINDOW, agreed};
+use crate::lock::sleep_lock;
 use crate::volume::Volume;
 use crate::volume::clients::{Member, Teller};
 use crate::volume::feed::{Follower, NoRoom};
@@ -172,7 +173,7 @@ impl Window {
 
     /// Follows what the cache holds, in another way than before.
     fn follow(&self, follow: Follow) -> Result<(), NoRoom> {
-        let mut follower = lock(&self.follower);
+        let mut follower = sleep_lock(&self.follower);
         // The old follower must end first.
         *follower = None;
         let (next, work) = Follower::new(&self.volume, follow)?;
@@ -186,7 +187,7 @@ impl Window {
     /// windows of a volume have of incomplete filters is bounded; beyond that they are dropped.
     fn assemble(&self, hint: &Hint, ignored: &mut u64) -> Option<Digest> {
         let most = self.volume.now().cache_blocks.saturating_mul(FILTER_BITS).max(FILTER_BITS_MIN);
-        let mut assembly = lock(&self.assembly);
+        let mut assembly = sleep_lock(&self.assembly);
         let before = assembly.bytes();
         let digest = assembly.take(hint, most);
         let all = &self.volume.assembling;
@@ -202,7 +203,8 @@ impl Window {
 
     /// Tells the client what the cache holds now.
     pub(crate) fn news(&self, length: u64, one_chunk: bool, reply: Reply) {
-        let told = lock(&self.follower).as_mut().map(|follower| follower.tell(length as usize));
+        let told =
+            sleep_lock(&self.follower).as_mut().map(|follower| follower.tell(length as usize));
         let (mut told, work) = told.unwrap_or_default();
         self.add_work(work);
         if one_chunk {
@@ -215,7 +217,7 @@ impl Window {
 
     /// The client reads or writes a range, and will assume that it is cached here.
     pub(crate) fn asks(&self, offset: u64, length: u64) {
-        if let Some(follower) = lock(&self.follower).as_mut() {
+        if let Some(follower) = sleep_lock(&self.follower).as_mut() {
             let bytes = u64::from(self.volume.config().block_bytes);
             follower.asks(offset / bytes..offset.saturating_add(length).div_ceil(bytes));
         }
@@ -224,13 +226,8 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        self.volume.assembling.fetch_sub(lock(&self.assembly).bytes(), Ordering::Relaxed);
+        self.volume.assembling.fetch_sub(sleep_lock(&self.assembly).bytes(), Ordering::Relaxed);
     }
-}
-
-/// A poisoned lock is sound: nothing that runs under it panics half-way.
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Joins the pieces of a message.
