@@ -144,6 +144,19 @@ impl Link {
         self.patience.of_request()
     }
 
+    /// Makes a request again and again, until it is answered or its patience ends.
+    pub(super) async fn until_answered<T, A>(&self, attempt: impl Fn() -> A) -> io::Result<T>
+    where
+        A: Future<Output = Result<T, ClientError>>,
+    {
+        let mut patience = self.patience();
+        loop {
+            if let Some(result) = patience.accept(attempt().await).await {
+                return result.map_err(|error| self.failed(error));
+            }
+        }
+    }
+
     async fn connect_again(&self) -> Result<Client, ClientError> {
         let again = connect_again(|| self.dial(self.id.next())).await?;
         self.check(&again)?;
@@ -206,13 +219,7 @@ impl Link {
 
     /// Makes durable what was answered before.
     pub(super) async fn flush(&self) -> io::Result<()> {
-        let mut patience = self.patience();
-        loop {
-            let flushed = async { self.line.flush(&self.channel().await?).await };
-            if let Some(result) = patience.accept(flushed.await).await {
-                return result.map_err(|error| self.failed(error));
-            }
-        }
+        self.until_answered(|| async { self.line.flush(&self.channel().await?).await }).await
     }
 
     /// See [`Store::losses`](undercroft_store::Store::losses).

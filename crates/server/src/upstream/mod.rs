@@ -95,28 +95,9 @@ fn pieces(offset: u64, length: u64, most: u64) -> impl Iterator<Item = (u64, u64
     })
 }
 
-/// Why a change was not made.
-enum Unchanged {
-    /// The export cannot do it quickly.
-    Slow,
-    Failed(ClientError),
-}
-
-impl From<ClientError> for Unchanged {
-    fn from(error: ClientError) -> Unchanged {
-        Unchanged::Failed(error)
-    }
-}
-
 impl Link {
     async fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> io::Result<()> {
-        let mut patience = self.patience();
-        loop {
-            let written = self.try_write(offset, data.clone(), durable).await;
-            if let Some(result) = patience.accept(written).await {
-                return result.map_err(|error| self.failed(error));
-            }
-        }
+        self.until_answered(|| self.try_write(offset, data.clone(), durable)).await
     }
 
     async fn try_write(
@@ -159,29 +140,21 @@ impl Link {
     }
 
     async fn zero(&self, offset: u64, length: u64, how: Zeroing, durable: bool) -> io::Result<()> {
-        let mut patience = self.patience();
-        loop {
-            let zeroed = match self.try_zero(offset, length, how, durable).await {
-                Err(Unchanged::Slow) => return Err(ErrorKind::Unsupported.into()),
-                Err(Unchanged::Failed(error)) => Err(error),
-                Ok(()) => Ok(()),
-            };
-            if let Some(result) = patience.accept(zeroed).await {
-                return result.map_err(|error| self.failed(error));
-            }
-        }
+        let zeroed = self.until_answered(|| self.try_zero(offset, length, how, durable));
+        if zeroed.await? { Ok(()) } else { Err(ErrorKind::Unsupported.into()) }
     }
 
+    /// Returns whether it was done: not if that is to be quick, and the export cannot do so.
     async fn try_zero(
         &self,
         offset: u64,
         length: u64,
         how: Zeroing,
         durable: bool,
-    ) -> Result<(), Unchanged> {
+    ) -> Result<bool, ClientError> {
         let channel = self.channel().await?;
         if how.only_if_fast && !channel.offers(SEND_WRITE_ZEROES | SEND_FAST_ZERO) {
-            return Err(Unchanged::Slow);
+            return Ok(false);
         }
         let said = self.before(offset, length, true).await;
         let zeroed = async {
@@ -202,17 +175,11 @@ impl Link {
         };
         let result = self.settle(&channel, durable, zeroed.await).await;
         self.heard(said).await;
-        Ok(result?)
+        result.map(|()| true)
     }
 
     async fn trim(&self, offset: u64, length: u64, durable: bool) -> io::Result<()> {
-        let mut patience = self.patience();
-        loop {
-            let trimmed = self.try_trim(offset, length, durable).await;
-            if let Some(result) = patience.accept(trimmed).await {
-                return result.map_err(|error| self.failed(error));
-            }
-        }
+        self.until_answered(|| self.try_trim(offset, length, durable)).await
     }
 
     async fn try_trim(&self, offset: u64, length: u64, durable: bool) -> Result<(), ClientError> {
@@ -233,13 +200,7 @@ impl Link {
     }
 
     async fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
-        let mut patience = self.patience();
-        loop {
-            let found = self.try_extents(offset, length).await;
-            if let Some(result) = patience.accept(found).await {
-                return result.map_err(|error| self.failed(error));
-            }
-        }
+        self.until_answered(|| self.try_extents(offset, length)).await
     }
 
     async fn try_extents(&self, offset: u64, length: u64) -> Result<Vec<Extent>, ClientError> {
