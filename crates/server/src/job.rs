@@ -1,6 +1,7 @@
 //! A request in progress: what remains of it, and its parts, one per block; and requests that are
 //! done, which are answered and counted together when no lock is held.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -339,33 +340,28 @@ impl Payload {
         Self { ends: ends.collect(), pieces }
     }
 
-    /// The bytes `from..to`, which must lie within the data.
+    /// Where the bytes `from..to` are, which must lie within the data: pieces, and parts of them.
+    fn parts(&self, from: u64, to: u64) -> impl Iterator<Item = (&Bytes, Range<usize>)> {
+        let first = self.ends.partition_point(|&end| end <= from);
+        let all = self.pieces.iter().zip(&self.ends).skip(first);
+        let parts = all.map(move |(piece, end)| {
+            let start = end - piece.len() as u64;
+            let [from, to] = [from, to.min(*end)].map(|at| at.saturating_sub(start) as usize);
+            (piece, from..to)
+        });
+        parts.take_while(|(_, part)| !part.is_empty())
+    }
+
     fn slices(&self, from: u64, to: u64) -> Vec<Bytes> {
-        let mut slices = Vec::with_capacity(1);
-        let mut at = from;
-        let mut index = self.ends.partition_point(|&end| end <= from);
-        while at < to {
-            let piece = &self.pieces[index];
-            let start = self.ends[index] - piece.len() as u64;
-            let end = self.ends[index].min(to);
-            slices.push(piece.slice((at - start) as usize..(end - start) as usize));
-            at = end;
-            index += 1;
-        }
-        slices
+        self.parts(from, to).map(|(piece, part)| piece.slice(part)).collect()
     }
 
     fn copy_to(&self, from: u64, out: &mut [u8]) {
         let mut done = 0;
-        let mut index = self.ends.partition_point(|&end| end <= from);
-        while done < out.len() {
-            let piece = &self.pieces[index];
-            let start = self.ends[index] - piece.len() as u64;
-            let rest = &piece[(from + done as u64 - start) as usize..];
-            let count = rest.len().min(out.len() - done);
-            out[done..done + count].copy_from_slice(&rest[..count]);
-            done += count;
-            index += 1;
+        for (piece, part) in self.parts(from, from + out.len() as u64) {
+            let now = done..done + part.len();
+            done = now.end;
+            out[now].copy_from_slice(&piece[part]);
         }
     }
 }
