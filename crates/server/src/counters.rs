@@ -5,11 +5,11 @@
 //! Counters of blocks are in the shards, under the lock that a reference holds anyway. Latencies
 //! and counters without relation to a shard are atomics.
 
-pub(crate) mod direct;
 mod row;
 
 use serde::Serialize;
 use undercroft_cache::{ClientCounts, Counts};
+use undercroft_hints::{ClientStat, PolicyName};
 use undercroft_nbd::{COMMANDS, CommandKind};
 
 pub use self::row::{Counter, Group, Kind, Page, Unit};
@@ -43,21 +43,6 @@ impl Latencies {
     pub fn of(&self, operation: CommandKind, source: Source) -> &Histogram {
         &self.0[operation as usize][source as usize]
     }
-}
-
-/// The counters of a shard beside those of its policy.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ShardCounters {
-    pub(crate) joined_reads: u64,
-    pub(crate) served_around: u64,
-    pub(crate) prefetched: u64,
-    pub(crate) read_ahead: u64,
-    pub(crate) store_reads: u64,
-    pub(crate) store_writes: u64,
-    pub(crate) written_back: u64,
-    pub(crate) bounded_writes: u64,
-    pub(crate) read_failures: u64,
-    pub(crate) write_failures: u64,
 }
 
 counters! {
@@ -353,21 +338,36 @@ impl AwareStats {
             hint_messages_refused);
     }
 
-    /// What a level counted.
+    /// What the level of a shard counted.
     pub(crate) fn of(counts: &ClientCounts) -> Self {
-        let mut stats = Self::default();
-        add_named!(stats += counts: held_evictions mistaken held_by_others stale_hints summaries
+        let mut own = Self::default();
+        add_named!(own += counts: held_evictions mistaken held_by_others stale_hints summaries
             summary_bytes summaries_unusable false_positives_ppm distrusted emulated_blocks);
-        stats
+        own
     }
 }
 
 impl Stats {
-    /// Adds what a shard counted.
-    pub(crate) fn add(&mut self, counts: &Counts, own: &ShardCounters) {
+    /// Adds what the level of a shard counted.
+    pub(crate) fn add(&mut self, counts: &Counts) {
         add_named!(self += counts: reads read_hits writes write_hits cold_reads evictions streamed);
-        add_named!(self += own: joined_reads served_around prefetched read_ahead store_reads
-            store_writes written_back bounded_writes read_failures write_failures);
+    }
+
+    /// The counters that a cache reports to a server below.
+    pub(crate) fn for_server_below(&self, latencies: &Latencies, policy: &str) -> ClientStat {
+        let of = |source| latencies.of(CommandKind::Read, source).sum_ns();
+        let read_ns: u64 = [Source::Hit, Source::Joined, Source::Miss].map(of).iter().sum();
+        ClientStat {
+            reads: self.reads,
+            read_hits: self.read_hits,
+            writes: self.writes,
+            write_hits: self.write_hits,
+            evictions: self.evictions,
+            capacity_blocks: self.capacity_blocks,
+            read_us_total: read_ns / 1000,
+            tracking: None,
+            policy: PolicyName::new(policy),
+        }
     }
 
     /// Read hits / reads; 0 where nothing was read.

@@ -18,6 +18,9 @@ pub(crate) fn zeroes(length: usize) -> Bytes {
     Bytes::from_static(&ZEROES[..length])
 }
 
+/// Most bytes of dirty blocks in one store request.
+const WRITE_OUT_BYTES_MAX: u64 = 1 << 20;
+
 /// Binary logarithm of the number of neighbouring blocks in one shard, so that runs of blocks stay
 /// together.
 const SHARD_GROUP_BITS: u32 = 6;
@@ -74,6 +77,11 @@ impl Geometry {
 
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
+    }
+
+    /// Most blocks in one store request of a write-out.
+    pub(crate) fn write_out_blocks(&self) -> usize {
+        (WRITE_OUT_BYTES_MAX >> self.block_bits) as usize
     }
 
     /// Number of blocks of the volume.

@@ -1,5 +1,5 @@
 //! Accounts for late requests: those answered with EIO before they ended. Their number and bytes
-//! are limited (`volume/timeouts.rs` explains why they continue).
+//! are limited (`volume/answers.rs` explains why they continue).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

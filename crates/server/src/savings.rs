@@ -17,6 +17,9 @@ use std::ops::{AddAssign, Sub};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use undercroft_nbd::CommandKind;
+
+use crate::counters::{Latencies, Source, Stats};
 
 /// The length of a period.
 pub(crate) const PERIOD: Duration = Duration::from_secs(10);
@@ -37,6 +40,27 @@ pub(crate) struct Counted {
     /// Read requests that only hit and that missed, and their nanoseconds.
     pub(crate) hits: (u64, u64),
     pub(crate) misses: (u64, u64),
+}
+
+impl Counted {
+    /// What a volume has counted by now.
+    pub(crate) fn of(stats: &Stats, latencies: &Latencies) -> Self {
+        let coop = stats.cooperation.unwrap_or_default();
+        let times = |source| {
+            let times = latencies.of(CommandKind::Read, source);
+            (times.count(), times.sum_ns())
+        };
+        let placed = coop.demoted_hits + coop.reloaded_hits + coop.restaged_hits;
+        Self {
+            reads: stats.reads,
+            read_hits: stats.read_hits,
+            store_reads: stats.store_reads,
+            hinted_hits: placed + coop.staged_hits,
+            reloads: coop.reloads,
+            hits: times(Source::Hit),
+            misses: times(Source::Miss),
+        }
+    }
 }
 
 /// What was saved.

@@ -310,6 +310,6 @@ fn adapting(volume: &Volume, stats: &Stats) -> Option<Adapting> {
     Some(Adapting {
         by_eviction: counts.shards_by_eviction as f64 / parts,
         contents: counts.contents_percent_sum as f64 / 100.0 / parts,
-        busy: volume.store_use.get().map_or(1.0, StoreUse::share),
+        busy: volume.demand.store_use.get().map_or(1.0, StoreUse::share),
     })
 }

@@ -5,7 +5,7 @@
 use undercroft_adviser::Curve;
 
 use crate::advice::key::key;
-use crate::advice::{AdviserState, Stage};
+use crate::advice::{AdviserState, Stage, VolumeAdvice};
 use crate::volume::Volume;
 
 /// What is known of the size of a cache, for its configuration of now.
@@ -19,21 +19,21 @@ pub(crate) struct Ready {
     pub(crate) miss_costs_s: Option<f64>,
 }
 
-impl Volume {
-    /// What the adviser says of other sizes; `None` unless its figures are ready, and of the cache
-    /// as it is now.
-    pub(crate) fn ready_advice(&self) -> Option<Ready> {
-        let now = key(&self.now());
-        let mut inner = self.advice.lock();
+impl VolumeAdvice {
+    /// What the adviser of a volume says of other sizes; `None` unless its figures are ready, and
+    /// of the cache as it is now.
+    pub(crate) fn ready(&self, volume: &Volume) -> Option<Ready> {
+        let now = key(&volume.now());
+        let mut inner = self.lock();
         let AdviserState { stage, checkpoints, .. } = &mut *inner;
         let known = match stage {
             Stage::Running(of, Some(known)) | Stage::Idle(of, _, known) if *of == now => known,
             _ => return None,
         };
-        let block_bytes = self.config().block_bytes;
+        let block_bytes = volume.config().block_bytes;
         let curve = Curve::of(&known.figures, block_bytes)?;
         let (upto_now, _) =
-            checkpoints.measure(&self.stats(), self.latencies(), block_bytes, &known.figures);
+            checkpoints.measure(&volume.stats(), volume.latencies(), block_bytes, &known.figures);
         let (one, other) = (known.measured.reads_per_s, upto_now.reads_per_s);
         let reads_per_s = [one.min(other), one.max(other)];
         Some(Ready { curve, reads_per_s, miss_costs_s: upto_now.miss_costs_s })

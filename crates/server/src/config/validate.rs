@@ -167,14 +167,9 @@ impl ServerConfig {
 }
 
 impl VolumeConfig {
-    /// Gives a volume without a share of its own this part of the rest.
-    pub(crate) fn share_rest(&mut self, rest: u64) -> Result<(), String> {
-        self.validate(rest)
-    }
-
-    /// Checks the options of a volume. `rest`: bytes of cache for a volume without a share of its
-    /// own.
-    pub(super) fn validate(&mut self, rest: u64) -> Result<(), String> {
+    /// Checks the options of a volume, and gives it its share of the cache. `rest`: bytes for a
+    /// volume without a share of its own.
+    pub(crate) fn validate(&mut self, rest: u64) -> Result<(), String> {
         let name = &self.name;
         let is_long = name.is_empty() || name.len() > 255;
         let is_folder = [".", ".."].contains(&name.as_str());

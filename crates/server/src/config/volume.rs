@@ -15,7 +15,6 @@ use super::keys::{Changes, Key, keys};
 use super::{CacheShare, ClientRule, Reporting, VolumeError, forms};
 use crate::eviction_sink::EvictionSink;
 use crate::geometry::BLOCK_BYTES_MAX;
-use crate::volume::recorder::Recording;
 
 /// When a write is answered, and whether it is cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,20 +181,6 @@ impl VolumeConfig {
         self.client_cache.map(|bytes| blocks(bytes).clamp(1, 1 << 30) as u32)
     }
 
-    /// What is recorded, and where. `has_evictions`: clients may tell what they evict.
-    pub(crate) fn recording(&self, has_evictions: bool) -> Option<Recording> {
-        Some(Recording {
-            folder: self.record.as_ref()?.join(&self.name),
-            name: self.name.clone(),
-            block_bytes: self.block_bytes,
-            one_in: self.record_sample,
-            records: self.record_requests,
-            every: self.record_every,
-            files: self.record_files,
-            has_evictions,
-        })
-    }
-
     /// The options that differ from `next`, in the order of their names.
     fn changes(&self, next: &VolumeConfig) -> Vec<&'static Key> {
         let [now, next] = [self, next].map(|it| serde_json::to_value(it).unwrap_or_default());
@@ -225,7 +210,7 @@ impl VolumeConfig {
     }
 
     /// Takes over the options that change with `what`, and what the settings say of them.
-    fn take_given(&mut self, next: &VolumeConfig, what: Changes) {
+    pub(crate) fn take_given(&mut self, next: &VolumeConfig, what: Changes) {
         self.take(next, what);
         for key in Self::KEYS.iter().filter(|key| key.changes == what) {
             match next.given.get(key.name) {
@@ -242,11 +227,6 @@ impl VolumeConfig {
         let changes = changes.collect();
         self.take_given(next, Changes::Access);
         changes
-    }
-
-    /// Takes over the rules of write-back.
-    pub(crate) fn take_write_back(&mut self, next: &VolumeConfig) {
-        self.take_given(next, Changes::WriteBack);
     }
 
     /// Names of the options that differ and cannot change while the volume is served.

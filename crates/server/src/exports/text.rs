@@ -1,7 +1,7 @@
 //! What exports that are read as text have in common: the text is padded with blanks to the size of
 //! the export.
 //!
-//! Not here: who may open them, and what their requests do (`set.rs`, `advice_export.rs`).
+//! Not here: who may open them, and what their requests do (`set.rs`, `advice.rs`).
 
 use bytes::{Bytes, BytesMut};
 use undercroft_hints::{Grant, Query};

@@ -54,11 +54,11 @@ pub(crate) fn json(
         total_saved.sum(&saved);
         one.insert("latency_us".into(), latencies(entry));
         one.insert("clients".into(), json!(entry.clients()));
-        let leaders = entry.volume().leaders();
+        let leaders = entry.volume().shards.leaders();
         if !leaders.is_empty() {
             one.insert("leaders".into(), json!(leaders));
         }
-        if let Some(told) = entry.volume().told_by_clients() {
+        if let Some(told) = entry.volume().clients.told() {
             one.insert("client_caches".into(), json!(told));
         }
         volumes.insert(config.name.clone(), Value::Object(one));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use undercroft_nbd::{Command, Request, Session};
 
+use crate::lock::lock;
 use crate::volume::Volume;
 
 /// Sequential reads after which read-ahead starts.
@@ -33,7 +34,10 @@ impl Session for ReadAhead {
         let work = self.next.serve(requests);
         let bytes = self.volume.config().read_ahead_bytes;
         // What is read ahead takes room in the cache, and a stream that passes it must not.
-        let bytes = if self.volume.is_streamed(self.sequence.end) { 0 } else { bytes };
+        let next = self.volume.geometry.block_of(self.sequence.end);
+        let streams = self.volume.streams.as_ref();
+        let is_streamed = streams.is_some_and(|streams| lock(streams).goes_on(next));
+        let bytes = if is_streamed { 0 } else { bytes };
         match self.sequence.wanted(bytes) {
             Some((offset, length)) => work + self.volume.read_ahead(offset, length),
             None => work,

@@ -23,7 +23,7 @@ impl Export for VolumeExport {
     fn info(&self, _: &Peer, _: &[Context]) -> ExportInfo {
         let volume = &self.0;
         let config = volume.config();
-        let cached = config.cache_blocks > 0;
+        let (cached, alignment) = (config.cache_blocks > 0, volume.geometry.alignment as u32);
         ExportInfo {
             name: config.name.clone(),
             description: config.description.clone(),
@@ -39,8 +39,8 @@ impl Export for VolumeExport {
                 rotational: false,
             },
             // The cache accepts requests of any alignment; the store alone does not.
-            min_block: if cached { 1 } else { volume.alignment() },
-            preferred_block: config.block_bytes.max(volume.alignment()),
+            min_block: if cached { 1 } else { alignment },
+            preferred_block: config.block_bytes.max(alignment),
             max_block: PAYLOAD_BYTES_MAX,
         }
     }

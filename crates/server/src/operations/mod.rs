@@ -26,9 +26,8 @@ use crate::shard::Shard;
 use crate::shard::content::{Content, Memory};
 use crate::shard::effects::{Effects, Ended, Piggybacked, StoreRequests};
 use crate::volume::pace::AtStore;
-use crate::volume::reloader::Demand;
 use crate::volume::store_state::StoreRequest;
-use crate::volume::store_use::{InUse, StoreUse};
+use crate::volume::store_use::{Demand, InUse, StoreUse};
 use crate::volume::{Volume, Work};
 
 impl Volume {
@@ -38,7 +37,7 @@ impl Volume {
     /// this, so that calls do not nest.
     pub(crate) fn ask_store(self: &Arc<Self>, mut requests: StoreRequests, at_once: bool) {
         let _runtime = self.runtime.enter();
-        requests.join(self.write_out_blocks());
+        requests.join(self.geometry.write_out_blocks());
         let (mut together, mut tickets) = (Vec::new(), Vec::new());
         for fetch in requests.fetches {
             start(self, fetch::fetch(self, fetch), at_once);
@@ -144,7 +143,7 @@ impl Ticket {
         let pace = volume.pace.as_ref();
         let at_store = pace.and_then(|pace| pace.begin_demand(request == StoreRequest::Read));
         let mut ticket = Self::new(volume, blocks, request, end, at_store);
-        ticket.demand = Some(volume.demand());
+        ticket.demand = Some(volume.demand.begin());
         ticket
     }
 
@@ -155,7 +154,7 @@ impl Ticket {
         end: End,
         at_store: Option<AtStore>,
     ) -> Self {
-        let in_use = volume.store_use.get().map(StoreUse::begin);
+        let in_use = volume.demand.store_use.get().map(StoreUse::begin);
         let (losses, epoch) = (volume.losses.now(), volume.losses.epoch());
         let (volume, demand, has_ended) = (Arc::clone(volume), None, false);
         Self { volume, blocks, request, end, demand, in_use, at_store, losses, epoch, has_ended }

@@ -18,6 +18,7 @@ use crate::exports::set::{AdminRequest, DROP, SetError};
 use crate::process::memory_limit;
 use crate::process::run::Running;
 use crate::volume::Volume;
+use crate::volume::change::Change;
 
 /// How long a change waits for a store that must take dirty blocks first. It goes on afterwards.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -125,12 +126,12 @@ impl Running {
         after.take_cache(next);
         // A part of the rest is as it was divided at the start; and blocks are as large as before.
         let rest = if next.cache == now.cache { now.cache_bytes() } else { next.cache_bytes() };
-        after.share_rest(rest)?;
+        after.validate(rest)?;
         if let Some((option, why)) = now.fixes(&after) {
             return Err(format!("{option}: changed, which needs a restart ({why})"));
         }
         if let Some(volume) = self.served(&now.name) {
-            volume.can_change(&after)?;
+            Change::of(&volume, &after)?;
         }
         Ok(Some(after))
     }
@@ -164,9 +165,9 @@ impl Running {
         if !now.has_changed(next, Changes::WriteBack) {
             return;
         }
-        now.take_write_back(next);
+        now.take_given(next, Changes::WriteBack);
         if let Some(volume) = self.served(&next.name) {
-            volume.put_in_force(|now| now.take_write_back(next));
+            volume.put_in_force(|now| now.take_given(next, Changes::WriteBack));
         }
         tracing::info!(volume = next.name, "what may be dirty has changed");
     }

@@ -252,7 +252,7 @@ impl Known {
             is_idle: is_idle && !is_fixed,
             wants: wants && !is_idle && !is_fixed,
             is_fixed,
-            worth: (now.is_share_auto && works).then(|| volume.ready_advice()).flatten(),
+            worth: (now.is_share_auto && works).then(|| volume.advice.ready(volume)).flatten(),
         }
     }
 }
@@ -267,7 +267,7 @@ impl State {
         let ended = self.change.take_if(|(_, task)| task.is_finished());
         let has_failed = ended.is_some_and(|(blocks, _)| volume.now().cache_blocks != blocks);
         self.rest = if has_failed { REST } else { self.rest.saturating_sub(1) };
-        let is_changing = self.change.is_some() || volume.is_changing();
+        let is_changing = self.change.is_some() || volume.changing.try_lock().is_err();
         let is_stuck = is_changing || volume.surplus_frames() > 0;
         self.stuck = if is_stuck { self.stuck.saturating_add(1) } else { 0 };
         if self.stuck == LONG {

@@ -7,7 +7,6 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -80,7 +79,7 @@ impl StateFolder {
     /// Saves the last state of a volume, which refuses requests from then on.
     pub(crate) fn save_last(&self, volume: &Volume) -> Result<(), StateError> {
         let _one_at_a_time = sleep_lock(&self.saving);
-        volume.closing.store(true, Ordering::SeqCst);
+        volume.answers.close();
         self.write(volume)
     }
 
@@ -124,7 +123,7 @@ impl StateFolder {
 /// Restores a volume's saved cache; the data are read in the background.
 fn restore(volume: &Arc<Volume>, path: &Path) -> Result<(), StateError> {
     let name = volume.config().name.clone();
-    let saved = SavedContent::load(path, volume.content_bytes_max())?;
+    let saved = SavedContent::load(path, SavedContent::bytes_max(volume.now().cache_blocks))?;
     let restored = volume.restore(&saved)?;
     let blocks = restored.blocks().len();
     match restored.starts_anew() {

@@ -9,7 +9,7 @@ use undercroft_cache::{Knowledge, Level};
 use undercroft_frames::{Memory, Pools};
 
 use crate::config::{VolumeConfig, VolumeError};
-use crate::counters::ShardCounters;
+use crate::counters::Stats;
 use crate::geometry::Geometry;
 use crate::shard::below::Below;
 use crate::shard::blocks::Blocks;
@@ -81,7 +81,7 @@ impl Shard {
             watchers: Watchers { placement, digests, below, ..Watchers::default() },
             blocks: Blocks::new(capacity),
             dirty: DirtySet::new(DirtyBounds::new(config, capacity as usize)),
-            counters: ShardCounters::default(),
+            counters: Stats::default(),
             pool: Pools::from(pool),
             staged_frames: config.staged_frames(),
             geometry: Arc::clone(geometry),

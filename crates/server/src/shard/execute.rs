@@ -5,7 +5,7 @@ use bytes::Bytes;
 use undercroft_frames::{FrameMut, Pools};
 use undercroft_nbd::Piece;
 
-use crate::counters::ShardCounters;
+use crate::counters::Stats;
 use crate::geometry::Geometry;
 use crate::job::{Job, JobKind};
 use crate::shard::content::{Content, State};
@@ -31,7 +31,7 @@ pub(crate) struct OpContext<'a> {
     pub(crate) pool: &'a Pools,
     pub(crate) dirty: &'a mut DirtySet,
     pub(crate) geometry: &'a Geometry,
-    pub(crate) counters: &'a mut ShardCounters,
+    pub(crate) counters: &'a mut Stats,
     /// Whether the policy holds the block.
     pub(crate) resident: bool,
     /// Whether a running write-out will free a frame.

@@ -43,7 +43,7 @@ use undercroft_cache::{Asker, Frame, Level, Referred, Request};
 use undercroft_frames::Pools;
 use undercroft_nbd::Piece;
 
-use crate::counters::{ShardCounters, Source};
+use crate::counters::{Source, Stats};
 use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
 use crate::shard::blocks::Blocks;
@@ -61,7 +61,7 @@ pub(crate) struct Shard {
     pub(crate) watchers: Watchers,
     pub(crate) blocks: Blocks,
     pub(crate) dirty: DirtySet,
-    pub(crate) counters: ShardCounters,
+    pub(crate) counters: Stats,
     pub(crate) pool: Pools,
     /// Frames of `pool` that are for staged blocks.
     pub(crate) staged_frames: u32,

@@ -356,7 +356,8 @@ async fn tell_counters(sender: Weak<HintSender>, volume: Weak<Volume>) {
     loop {
         tokio::time::sleep(STAT_EVERY).await;
         let (Some(sender), Some(volume)) = (sender.upgrade(), volume.upgrade()) else { return };
-        let stat = volume.client_stat();
+        let policy = volume.now().policy.info().name;
+        let stat = volume.stats().for_server_below(volume.latencies(), policy);
         drop(volume);
         let answer = sender.lock().count(stat);
         sender.heard(answer).await;

@@ -15,15 +15,14 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Awareness;
+use undercroft_cache::policy::{Awareness, Knows};
 use undercroft_frames::Memory;
 use undercroft_text::Bytes;
 
 use crate::config::VolumeConfig;
 use crate::shard::digests::Hasher;
 use crate::shard::dirty::DirtyBounds;
-use crate::volume::reloader::reloader;
-use crate::volume::store_use::StoreUse;
+use crate::volume::shards::Shards;
 use crate::volume::{Volume, Work};
 
 /// Most blocks that leave a shard under one hold of its lock.
@@ -65,8 +64,14 @@ impl VolumeConfig {
         None
     }
 
-    fn cooperates(&self) -> bool {
+    /// Whether evictions by clients determine which blocks are placed.
+    pub(crate) fn cooperates(&self) -> bool {
         self.placement != Placement::Access
+    }
+
+    /// Whether summaries that clients publish are used.
+    pub(crate) fn takes_digests(&self) -> bool {
+        Awareness::of(&self.policy).is_some_and(|awareness| awareness.knows == Knows::Bloom)
     }
 }
 
@@ -131,36 +136,15 @@ impl Volume {
     pub(crate) fn set_share(&self, blocks: u32) {
         self.share_blocks.store(blocks, Ordering::Relaxed);
     }
+}
 
-    /// Whether the cache is being changed, or memory of it given back.
-    pub(crate) fn is_changing(&self) -> bool {
-        self.changing.try_lock().is_err()
-    }
-
-    /// Whether [`change`](Self::change) could take on the cache of `next`, as far as that can be
-    /// known without taking memory.
-    ///
-    /// # Errors
-    /// What cannot change, or does not fit the volume.
-    pub(crate) fn can_change(self: &Arc<Self>, next: &VolumeConfig) -> Result<(), String> {
-        Change::of(self, next).map(drop)
-    }
-
-    /// Starts the task for reloads, unless it runs or none is needed.
-    pub(crate) fn begin_reloads(self: &Arc<Self>) {
-        if !self.config.reload_at_once && !self.reloads.swap(true, Ordering::SeqCst) {
-            let wanted = Arc::clone(&self.reload_wanted);
-            self.runtime.spawn(reloader(Arc::downgrade(self), wanted));
-        }
-    }
-
+impl Shards {
     /// Gives memory that a shard does not need any more back to the system. Returns whether all of
     /// it is gone.
-    async fn give_back(&self, index: usize) -> bool {
+    async fn give_back(&self, index: usize, config: &VolumeConfig) -> bool {
         let slots = {
-            let mut shard = self.shards.lock(index);
-            let staged = shard.staged_frames;
-            let wanted = self.now().shard_frames(index as u32, staged);
+            let mut shard = self.lock(index);
+            let wanted = config.shard_frames(index as u32, shard.staged_frames);
             if shard.pool.count() > wanted {
                 shard.pool.resize(wanted);
             }
@@ -170,15 +154,16 @@ impl Volume {
             shard.blocks.slots.len()
         };
         for from in (0..slots).step_by(SLOTS_AT_A_TIME) {
-            self.shards.lock(index).move_surplus(from..from + SLOTS_AT_A_TIME);
+            self.lock(index).move_surplus(from..from + SLOTS_AT_A_TIME);
             tokio::task::yield_now().await;
         }
-        self.shards.lock(index).pool.give_back()
+        self.lock(index).pool.give_back()
     }
 }
 
-/// A change of a volume's cache that fits the volume.
-struct Change<'v> {
+/// A change of a volume's cache that fits the volume. Whether there is memory for it is another
+/// question.
+pub(crate) struct Change<'v> {
     volume: &'v Arc<Volume>,
     after: VolumeConfig,
     /// Whether policy or placement are replaced.
@@ -190,14 +175,14 @@ impl<'v> Change<'v> {
     ///
     /// # Errors
     /// What cannot change, or does not fit the volume.
-    fn of(volume: &'v Arc<Volume>, next: &VolumeConfig) -> Result<Self, String> {
+    pub(crate) fn of(volume: &'v Arc<Volume>, next: &VolumeConfig) -> Result<Self, String> {
         let before = volume.now();
         let mut after = VolumeConfig::clone(&before);
         after.take_cache(next);
         if let Some((option, why)) = before.fixes(&after) {
             return Err(format!("{option}: needs a restart, since {why}"));
         }
-        let alignment = volume.alignment();
+        let alignment = volume.geometry.alignment as u32;
         after.check(volume.size(), alignment).map_err(|error| error.to_string())?;
         let is_replaced = before.placement != after.placement
             || before.policy.to_string() != after.policy.to_string();
@@ -272,7 +257,7 @@ impl<'v> Change<'v> {
         let volume = self.volume;
         while !volume.is_closing() && !self.resize_step(index, capacity) {
             let is_calm = || volume.shards.lock(index).leaving() <= WRITE_OUTS_MAX;
-            volume.until(|| volume.is_closing() || is_calm()).await;
+            volume.until(|| (volume.is_closing() || is_calm()).then_some(())).await;
             tokio::task::yield_now().await;
         }
     }
@@ -295,11 +280,7 @@ impl<'v> Change<'v> {
         let hasher = takes_contents.then(|| Hasher::new(after.block_bytes));
         if cooperates {
             // Before the shards use them.
-            volume.clients.get_or_init(Arc::default);
-            if after.placement.is_auto() {
-                volume.store_use.get_or_init(StoreUse::new);
-            }
-            volume.begin_reloads();
+            volume.begin_to_cooperate(after);
         }
         for index in 0..volume.shards.len() {
             while !volume.is_closing() && !self.replace_one(index, hasher.clone())? {
@@ -330,8 +311,9 @@ async fn give_back(volume: Weak<Volume>) {
         let mut is_done = true;
         match present.changing.try_lock() {
             Ok(_no_change) => {
+                let now = present.now();
                 for index in 0..present.shards.len() {
-                    is_done &= present.give_back(index).await;
+                    is_done &= present.shards.give_back(index, &now).await;
                 }
             }
             Err(_) => is_done = false,

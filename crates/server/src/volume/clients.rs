@@ -1,20 +1,24 @@
-//! The clients of a volume, as far as placement distinguishes them. Connections with one id are one
-//! client with one cache; all connections without an id count as one client, too. The content that
-//! a client is believed to hold is recorded under its number; outside only the number is shown.
+//! The clients of a volume, if it distinguishes them, and what they told of their caches.
+//! Connections with one id are one client with one cache; all connections without an id count as
+//! one client, too. The content that a client is believed to hold is recorded under its number;
+//! outside only the number is shown.
 //!
 //! The first connection of an id sets its key. While any of them is connected, further connections
 //! must give the same key. No key counts as a key of its own: all connections that give the id
 //! without a key share it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
 
 use serde::Serialize;
-use undercroft_cache::MAX_CLIENTS;
+use undercroft_cache::{Asker, MAX_CLIENTS};
 use undercroft_hints::{ClientId, ClientStat, Tracking};
 
-use crate::lock::sleep_lock;
+use crate::clock;
+use crate::counters::CooperationStats;
+use crate::lock::{lock, sleep_lock};
 
 /// Number of used numbers from which on those of clients that have left are made free, and how many
 /// of these it takes.
@@ -30,11 +34,19 @@ pub struct Caller {
     pub tells: bool,
 }
 
-#[derive(Default)]
 pub(crate) struct Clients {
+    /// Whether clients are distinguished, and their hints used; once they are, they stay so. They
+    /// are unless placement has always been access-based and the policy is not content-aware.
+    are_distinguished: AtomicBool,
+    /// The origin of times in microseconds.
+    began: Instant,
     table: Mutex<Table>,
     /// One bit for each number in use.
     connected: AtomicU64,
+    /// What they told.
+    pub(crate) counts: Mutex<CooperationStats>,
+    /// Bytes of filters of which they have not sent all parts.
+    pub(crate) assembling: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -111,6 +123,39 @@ impl From<Tracking> for Tracked {
 }
 
 impl Clients {
+    pub(crate) fn new(are_distinguished: bool) -> Arc<Self> {
+        let (table, connected, counts, assembling) = Default::default();
+        let (are_distinguished, began) = (are_distinguished.into(), clock::now());
+        Arc::new(Self { are_distinguished, began, table, connected, counts, assembling })
+    }
+
+    pub(crate) fn are_distinguished(&self) -> bool {
+        self.are_distinguished.load(Ordering::Acquire)
+    }
+
+    /// Clients are distinguished from now on.
+    pub(crate) fn distinguish(&self) {
+        self.are_distinguished.store(true, Ordering::Release);
+    }
+
+    /// Microseconds since the volume was opened.
+    pub(crate) fn micros(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.began).as_micros() as u64
+    }
+
+    /// Who asks now, for the shards.
+    pub(crate) fn asker(&self, Caller { client, tells }: Caller, now: Instant) -> Asker {
+        if !self.are_distinguished.load(Ordering::Acquire) {
+            return Asker { client, tells, ..Asker::default() };
+        }
+        Asker { client, tells, now_us: self.micros(now), connected: self.connected() }
+    }
+
+    /// Counts what clients told.
+    pub(crate) fn count(&self, told: &CooperationStats) {
+        lock(&self.counts).sum(told);
+    }
+
     /// Adds a connection of a client. A client gets a number that was never used, or whose last
     /// client is forgotten; if there is none, it is not distinguished from others.
     ///
@@ -167,13 +212,16 @@ impl Clients {
         self.connected.load(Ordering::Relaxed)
     }
 
-    /// What the connected clients last reported about themselves.
-    pub(crate) fn told(&self) -> Vec<ClientCache> {
+    /// What the connected clients last reported about themselves, if they are distinguished.
+    pub(crate) fn told(&self) -> Option<Vec<ClientCache>> {
+        if !self.are_distinguished() {
+            return None;
+        }
         let members = sleep_lock(&self.table);
         let members = members.members.values().filter_map(Weak::upgrade);
         let mut told: Vec<_> = members.map(|member| member.told()).collect();
         told.sort_by(|a, b| a.client.cmp(&b.client));
-        told
+        Some(told)
     }
 }
 
@@ -244,7 +292,7 @@ mod tests {
 
     #[test]
     fn the_first_connection_of_an_id_binds_its_key() {
-        let clients = Arc::new(Clients::default());
+        let clients = Clients::new(true);
         let join = |id| clients.join(id);
         let first = join(id(7, 70)).unwrap();
         assert_eq!(join(id(7, 70)).unwrap().number, first.number);
@@ -262,7 +310,7 @@ mod tests {
 
     #[test]
     fn numbers_of_clients_that_left_are_given_out_when_these_are_forgotten() {
-        let clients = Arc::new(Clients::default());
+        let clients = Clients::new(true);
         let stays = clients.join(id(1000, None)).unwrap();
         for number in 0..SCARCE - 1 {
             assert_eq!(clients.begin_to_forget(), 0);
@@ -283,7 +331,7 @@ mod tests {
 
     #[test]
     fn ids_and_keys_are_not_shown() {
-        let clients = Arc::new(Clients::default());
+        let clients = Clients::new(true);
         let _first = clients.join(id(0xabc_def0, 0xfed_cba0)).unwrap();
         let _nameless = clients.join(None).unwrap();
         let shown = serde_json::to_string(&clients.told()).unwrap();

@@ -20,6 +20,7 @@ use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
 use crate::volume::Volume;
+use crate::volume::shards::Shards;
 use crate::volume::store_health::ask_store;
 
 /// Pause before refused blocks are tried again; it doubles each time.
@@ -41,6 +42,21 @@ pub struct Unwritten {
 }
 
 impl Unwritten {
+    /// The dirty blocks. `why`: the store's last error, if it refused none of them by itself.
+    fn of(shards: &Shards, why: Failed) -> Self {
+        let (mut dirty, mut last) = (Vec::new(), None);
+        for shard in shards.each() {
+            let (its, refused) = shard.dirty.all();
+            dirty.extend(its);
+            last = last.or(refused);
+        }
+        dirty.sort_unstable();
+        let runs = dirty.chunk_by(|block, next| block + 1 == *next);
+        let blocks = runs.map(|run| run[0]..=run[run.len() - 1]).collect();
+        let block_bytes = shards.geometry.block_bytes();
+        Self { blocks, block_bytes, why: last.unwrap_or(why) }
+    }
+
     /// Number of blocks.
     pub fn count(&self) -> u64 {
         self.blocks.iter().map(|run| run.end() - run.start() + 1).sum()
@@ -83,10 +99,11 @@ impl Volume {
     /// The blocks that the store did not take in that time. They stay dirty, so closing may be
     /// tried again.
     pub async fn close(self: &Arc<Self>) -> Result<(), Unwritten> {
-        self.closing.store(true, Ordering::SeqCst);
+        self.answers.close();
         let start = Instant::now();
         let (patience, deadline) = (self.config.close_patience, start + self.config.close_patience);
-        let answered = self.until(|| self.pending.load(Ordering::SeqCst) == 0);
+        let pending = &self.answers.pending;
+        let answered = self.until(|| (pending.load(Ordering::SeqCst) == 0).then_some(()));
         // A request that the store does not answer must not keep dirty blocks from being written.
         let _ = timeout_at(start + patience / 2, answered).await;
         if let Some(recorder) = &self.recorder {
@@ -105,7 +122,7 @@ impl Volume {
             };
             let Err(why) = ended else { break };
             if Instant::now() + pause > deadline {
-                return Err(self.unwritten(why));
+                return Err(Unwritten::of(&self.shards, why));
             }
             sleep(pause).await;
             pause = (2 * pause).min(PAUSE_LONGEST);
@@ -113,7 +130,7 @@ impl Volume {
         // A reload may still be running. What it evicts may have been changed by then, by whoever
         // opens the store next.
         self.shards.each().for_each(|mut shard| shard.watchers.below = None);
-        let late = self.late_requests.open();
+        let late = self.answers.late.open();
         if late > 0 {
             // Late requests may still take effect; nobody else may open the store before that.
             let name = &self.config.name;
@@ -133,42 +150,21 @@ impl Volume {
     /// store.
     async fn write_everything(self: &Arc<Self>) -> Result<(), Failed> {
         let (known, bounds) = (self.shards.refusals_so_far(), self.shards.changes_so_far());
-        loop {
-            let mut progress = std::pin::pin!(self.progress.notified());
-            progress.as_mut().enable();
+        let refused = self.until(|| {
             let (mut is_tried, mut refused) = (true, None);
             for ((mut shard, &bound), &known) in self.shards.each().zip(&bounds).zip(&known) {
                 shard.dirty.want_below(bound, known);
                 is_tried &= shard.dirty.is_tried_below(bound);
                 refused = refused.or(shard.dirty.refused_since(known, bound));
             }
-            if is_tried {
-                // What the store accepted must become durable, whatever else it refused.
-                let flushed = self.flush_store().await;
-                return refused.map_or(flushed, Err);
+            if !is_tried {
+                self.write_out_due();
             }
-            self.write_out_due();
-            progress.await;
-        }
-    }
-
-    /// Lists the dirty blocks.
-    fn unwritten(&self, why: Failed) -> Unwritten {
-        let (mut blocks, mut last) = (Vec::<RangeInclusive<u64>>::new(), None);
-        let mut dirty = Vec::new();
-        for shard in self.shards.each() {
-            let (its, refused) = shard.dirty.all();
-            dirty.extend(its);
-            last = last.or(refused);
-        }
-        dirty.sort_unstable();
-        for block in dirty {
-            match blocks.last_mut() {
-                Some(run) if run.end() + 1 == block => *run = *run.start()..=block,
-                _ => blocks.push(block..=block),
-            }
-        }
-        let block_bytes = self.geometry.block_bytes();
-        Unwritten { blocks, block_bytes, why: last.unwrap_or(why) }
+            is_tried.then_some(refused)
+        });
+        let refused = refused.await;
+        // What the store accepted must become durable, whatever else it refused.
+        let flushed = self.flush_store().await;
+        refused.map_or(flushed, Err)
     }
 }

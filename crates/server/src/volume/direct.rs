@@ -5,15 +5,16 @@ use std::iter::once;
 use std::sync::Arc;
 use std::time::Instant;
 
-use undercroft_nbd::{CommandKind, Request};
+use undercroft_nbd::{Command, CommandKind, Request};
+use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Failed};
-use crate::counters::Source;
-use crate::job::{Completion, RequestContext};
+use crate::counters::{Source, Stats};
+use crate::job::RequestContext;
+use crate::lock::lock;
 use crate::shard::content::{Memory, read_into};
 use crate::volume::Volume;
 use crate::volume::store_state::StoreRequest;
-use crate::volume::timeouts::in_time;
 
 impl Volume {
     /// Starts a request that has been checked.
@@ -32,14 +33,14 @@ impl Volume {
         let change = command
             .changes()
             .then(|| self.changes_in_order.begin(offset..offset.saturating_add(length)));
-        self.direct.asked(op, blocks);
+        count_asked(&mut lock(&self.direct), op, blocks);
         let volume = Arc::clone(self);
         self.runtime.spawn(async move {
             // What has not been sent by then need not go on without its client.
             if let Some(change) = &change {
-                if let Err(failed) = in_time(&volume, started, change.turn()).await {
-                    volume.direct.ended(op, blocks, true);
-                    return volume.answer_one(asked.complete(Err(failed)));
+                if let Err(failed) = volume.answers.in_time(started, change.turn()).await {
+                    count_ended(&mut lock(&volume.direct), op, blocks, false);
+                    return volume.answers.answer_one(asked.complete(Err(failed)));
                 }
             }
             let task = async {
@@ -49,29 +50,83 @@ impl Volume {
                 if let (Some(begun), Ok(_)) = (begun, &outcome) {
                     volume.losses.note_change(begun);
                 }
-                volume.direct.ended(op, blocks, outcome.is_err());
+                count_ended(&mut lock(&volume.direct), op, blocks, outcome.is_ok());
                 outcome
             };
             let source = match op {
                 CommandKind::Read | CommandKind::Write => Source::Miss,
                 _ => Source::Hit,
             };
-            let over =
-                |asked: RequestContext, outcome| Completion { source, ..asked.complete(outcome) };
             // TRIM and similar requests need no memory for their length.
             let bytes = if source == Source::Miss { length } else { 0 };
-            volume.answer_in_time(asked, bytes, task, over).await;
+            volume.answers.answer_in_time(asked, (source, bytes), task, || 0).await;
         });
     }
 
-    /// Reads from the store into newly allocated memory.
-    pub(crate) async fn read_directly(&self, offset: u64, length: u64) -> Result<Answer, Failed> {
-        // The protocol limits what one client may request.
-        let (memory, length) = (Memory::Heap(vec![0; length as usize].into()), length as usize);
-        let store = Arc::clone(&self.store);
-        let read = async move { read_into(&*store, offset, once((memory, length))).await };
-        let read = self.store_health.ask(StoreRequest::Read, read).await?;
-        let bytes = Memory::only(read).piece(0, length).unwrap_or_default();
-        Ok(Answer::Data(bytes.into()))
+    /// Executes a request at the store.
+    async fn ask_directly(
+        self: &Arc<Self>,
+        command: Command,
+        offset: u64,
+        length: u64,
+        durable: bool,
+    ) -> Result<Answer, Failed> {
+        let (store, done) = (Arc::clone(&self.store), |()| Answer::Done);
+        match command {
+            Command::Flush => self.flush_store().await.map(done),
+            Command::BlockStatus { one_extent } => {
+                let status = Arc::clone(self).block_status(offset, length, one_extent);
+                status.await.map(Answer::Extents)
+            }
+            Command::Cache => Ok(Answer::Done),
+            _ if length == 0 => Ok(Answer::Done),
+            Command::Read { .. } => {
+                // The protocol limits what one client may request.
+                let length = length as usize;
+                let memory = once((Memory::Heap(vec![0; length].into()), length));
+                let read = async move { read_into(&*store, offset, memory).await };
+                let read = self.store_health.ask(StoreRequest::Read, read).await?;
+                let bytes = Memory::only(read).piece(0, length).unwrap_or_default();
+                Ok(Answer::Data(bytes.into()))
+            }
+            Command::Write { data } => {
+                let write = async move { store.write(offset, data, durable).await };
+                self.store_health.ask(StoreRequest::Write, write).await.map(done)
+            }
+            Command::Trim => {
+                let trim = async move { store.trim(offset, length, durable).await };
+                self.store_health.ask(StoreRequest::Trim, trim).await.map(done)
+            }
+            Command::WriteZeroes { keep_allocated, fast } => {
+                let how = Zeroing { keep_allocated, only_if_fast: fast };
+                let zero = async move { store.zero(offset, length, how, durable).await };
+                self.store_health.ask(StoreRequest::Zero, zero).await.map(done)
+            }
+        }
+    }
+}
+
+/// Counts a request for so many blocks that came, in blocks like those of cached volumes.
+fn count_asked(stats: &mut Stats, op: CommandKind, blocks: u64) {
+    match op {
+        CommandKind::Read => stats.reads += blocks,
+        CommandKind::Write => stats.writes += blocks,
+        _ => {}
+    }
+}
+
+/// Counts a request that ended.
+fn count_ended(stats: &mut Stats, op: CommandKind, blocks: u64, is_ok: bool) {
+    let failed = if is_ok { 0 } else { blocks };
+    match op {
+        CommandKind::Read => {
+            stats.store_reads += blocks;
+            stats.read_failures += failed;
+        }
+        CommandKind::Write => {
+            stats.store_writes += blocks;
+            stats.write_failures += failed;
+        }
+        _ => {}
     }
 }

@@ -11,7 +11,7 @@
 //! blocks are listed, and never while they are hashed. `summary.rs` does that.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use undercroft_cache::WriteMode;
@@ -97,12 +97,6 @@ pub(crate) struct Follower {
     asked: Vec<u64>,
 }
 
-impl Volume {
-    pub(super) fn feed(&self) -> MutexGuard<'_, Feed> {
-        sleep_lock(&self.feed)
-    }
-}
-
 impl Feed {
     /// Counters of what followers were told, if there were any.
     pub(crate) fn told(&self) -> Option<AwareStats> {
@@ -185,7 +179,7 @@ impl Follower {
         if follow.what == Following::Nothing || volume.config().cache_blocks == 0 {
             return Ok((None, 0));
         }
-        let mut feed = volume.feed();
+        let mut feed = sleep_lock(&volume.feed);
         if feed.followers.len() >= FOLLOWERS_MAX {
             return Err(NoRoom);
         }
@@ -226,7 +220,7 @@ impl Follower {
     /// examined.
     pub(crate) fn tell(&mut self, bytes: usize) -> (Bytes, u64) {
         let volume = Arc::clone(&self.volume);
-        let mut feed = volume.feed();
+        let mut feed = sleep_lock(&volume.feed);
         feed.gather(&volume);
         let mut out = BytesMut::new();
         let mut more = 0;
@@ -349,7 +343,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        let mut feed = self.volume.feed();
+        let mut feed = sleep_lock(&self.volume.feed);
         let own = self.follow.capacity_blocks;
         if let Some(at) = feed.followers.iter().position(|&blocks| blocks == own) {
             feed.followers.swap_remove(at);

@@ -67,11 +67,8 @@ pub(crate) struct HintBatch {
     client: u8,
     /// Arrival of the first message. Evictions of later messages may thus look older than they are.
     arrived_us: u64,
-    messages: u64,
-    bytes: u64,
-    hints: u64,
-    late_hints: u64,
-    ignored_hints: u64,
+    /// What else the messages told.
+    pub(super) counts: CooperationStats,
 }
 
 impl HintBatch {
@@ -88,7 +85,7 @@ impl HintBatch {
 
     /// Whether no message was noted.
     pub(crate) fn is_empty(&self) -> bool {
-        self.messages == 0
+        self.counts.hint_messages == 0
     }
 
     /// Number of noted blocks.
@@ -111,24 +108,25 @@ impl HintBatch {
         }
         if self.is_empty() {
             self.gone.reserve(NOTED_MAX);
-            (self.client, self.arrived_us) = (caller.client, volume.micros(clock::now()));
+            (self.client, self.arrived_us) = (caller.client, volume.clients.micros(clock::now()));
         }
-        self.messages += 1;
-        self.bytes += bytes;
+        self.counts.hint_messages += 1;
+        self.counts.hint_bytes += bytes;
         let mut selection = BlockSelection::new(volume);
         for run in evictions.runs() {
             self.note(evictions.age_us, evictions.flags, selection.of(run));
         }
-        self.ignored_hints += selection.ignored;
+        self.counts.ignored_hints += selection.ignored;
         true
     }
 
     /// Notes the blocks of a record. Late evictions are only counted.
     #[inline]
     pub(crate) fn note(&mut self, age_us: u32, flags: EvictFlags, blocks: Range<u64>) {
-        self.hints += blocks.end - blocks.start;
+        let count = blocks.end - blocks.start;
+        self.counts.hints += count;
         if flags.late {
-            self.late_hints += blocks.end - blocks.start;
+            self.counts.late_hints += count;
             return;
         }
         let evicted_us = self.arrived_us.saturating_sub(age_us.into());
@@ -149,15 +147,7 @@ impl Work<'_> {
     /// Applies the noted evictions, counts them, and clears the batch.
     pub(super) fn act_on(&mut self, batch: &mut HintBatch) {
         self.tell_shards(batch);
-        let count = CooperationStats {
-            hints: batch.hints,
-            hint_messages: batch.messages,
-            hint_bytes: batch.bytes,
-            late_hints: batch.late_hints,
-            ignored_hints: batch.ignored_hints,
-            ..CooperationStats::default()
-        };
-        self.volume.count_hints(&count);
+        self.volume.clients.count(&batch.counts);
         let gone = std::mem::take(&mut batch.gone);
         *batch = HintBatch { gone, ..HintBatch::default() };
     }
@@ -167,7 +157,7 @@ impl Work<'_> {
         let volume = self.volume;
         let HintBatch { client, arrived_us, .. } = *batch;
         volume.note_evictions(&batch.gone, client, false);
-        let sender = Sender { client, arrived_us, connected: volume.connected() };
+        let sender = Sender { client, arrived_us, connected: volume.clients.connected() };
         let shard_of = |gone: &ClientEviction| volume.geometry.shard_of(gone.block);
         let mut tell = |index, its: &[ClientEviction]| {
             for part in its.chunks(TOGETHER as usize) {

@@ -9,8 +9,6 @@ use std::time::Instant;
 use undercroft_cache::{ClientEviction, Sender};
 use undercroft_hints::{EvictFlags, Hint};
 
-use crate::counters::CooperationStats;
-use crate::lock::lock;
 use crate::volume::clients::Caller;
 use crate::volume::hint_batch::{BLOCKS_MAX, BlockSelection, HintBatch, TOGETHER};
 use crate::volume::{Volume, Work};
@@ -51,23 +49,19 @@ impl Volume {
     /// Executes a message of a client. Call it after the requests that the message follows were
     /// served.
     pub fn receive_hints(self: &Arc<Self>, caller: Caller, received: ReceivedHints) {
-        if !self.has_clients() {
+        if !self.clients.are_distinguished() {
             return;
         }
         let ReceivedHints { hints, bytes, arrived, may_demote } = received;
         let sender = Sender {
             client: caller.client,
-            arrived_us: self.micros(arrived),
-            connected: self.connected(),
-        };
-        let mut count = CooperationStats {
-            hint_messages: u64::from(bytes > 0),
-            hint_bytes: bytes,
-            ..CooperationStats::default()
+            arrived_us: self.clients.micros(arrived),
+            connected: self.clients.connected(),
         };
         let mut work = Work::of_client(self, 0);
         let mut selection = BlockSelection::new(self);
         let mut batch = HintBatch::of_message(sender);
+        (batch.counts.hint_messages, batch.counts.hint_bytes) = (u64::from(bytes > 0), bytes);
         let mut looked = 0;
         for hint in hints {
             match hint {
@@ -88,15 +82,15 @@ impl Volume {
                 Hint::Demote { block, data, .. }
                     if block < self.geometry.block_count() && may_demote =>
                 {
-                    count.hints += 1;
+                    batch.counts.hints += 1;
                     let gone = ClientEviction { block, evicted_us: sender.arrived_us };
                     self.note_evictions(&[gone], sender.client, true);
                     let (shard, fx) = work.shard(block);
                     shard.demoted(block, &data, sender, fx);
                 }
                 Hint::Demote { block, .. } if block < self.geometry.block_count() => {
-                    count.demotions_refused += 1;
-                    count.demotions_refused_forbidden += 1;
+                    batch.counts.demotions_refused += 1;
+                    batch.counts.demotions_refused_forbidden += 1;
                     batch.note(0, EvictFlags::default(), block..block + 1);
                     work.tell_shards(&mut batch);
                 }
@@ -104,7 +98,7 @@ impl Volume {
                     for run in runs {
                         let run = selection.of(run);
                         let blocks = run.end - run.start;
-                        count.promoted += blocks;
+                        batch.counts.promoted += blocks;
                         let (offset, length) = (self.geometry.start(run.start), blocks);
                         let length = length << self.geometry.block_bits;
                         if looked < PROMOTED_MAX {
@@ -115,7 +109,7 @@ impl Volume {
                 Hint::Hold(runs) => {
                     for run in runs {
                         for block in selection.of(run) {
-                            count.held += 1;
+                            batch.counts.held += 1;
                             let (shard, fx) = work.shard(block);
                             shard.held(block, sender, fx);
                         }
@@ -123,18 +117,12 @@ impl Volume {
                 }
                 // The owner of the connection handles these.
                 Hint::ClientStat(_) | Hint::Changes { .. } | Hint::Follow(_) => {}
-                Hint::Digest { .. } if self.takes_digests() => {}
-                Hint::Demote { .. } | Hint::Digest { .. } => count.ignored_hints += 1,
+                Hint::Digest { .. } if self.now().takes_digests() => {}
+                Hint::Demote { .. } | Hint::Digest { .. } => batch.counts.ignored_hints += 1,
             }
         }
-        count.ignored_hints += selection.ignored;
+        batch.counts.ignored_hints += selection.ignored;
         work.act_on(&mut batch);
-        self.count_hints(&count);
         work.finish();
-    }
-
-    /// Counts what clients told.
-    pub(crate) fn count_hints(&self, count: &CooperationStats) {
-        lock(&self.hint_counts).sum(count);
     }
 }

@@ -1,5 +1,5 @@
-//! Requests on whole ranges: WRITE_ZEROES, TRIM, and dropping the tail when a volume grows.
-//! `shard/ranges.rs` has the shards' part.
+//! Requests on whole ranges: WRITE_ZEROES, TRIM, dropping what is cached, and dropping the tail
+//! when a volume grows. `shard/ranges.rs` has the shards' part.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -17,8 +17,9 @@ use crate::volume::{Volume, Work};
 const DIRTY: &str = "blocks are dirty, newer than what the store has: let them be written first \
                      (FLUSH), or they would be lost";
 
-/// A registered range; it must be ended.
-pub(crate) struct RangeOp {
+/// A registered range of whole blocks; it must be run.
+struct RangeOp {
+    volume: Arc<Volume>,
     number: u64,
     blocks: RangeInclusive<u64>,
     kind: RangeKind,
@@ -26,20 +27,6 @@ pub(crate) struct RangeOp {
 }
 
 impl Volume {
-    /// Registers a range of whole blocks, which fixes its place in the order.
-    pub(crate) fn register_range(
-        &self,
-        blocks: RangeInclusive<u64>,
-        kind: RangeKind,
-        durable: bool,
-    ) -> RangeOp {
-        // Held throughout, so that two ranges have the same order in every shard.
-        let mut last = sleep_lock(&self.range_order);
-        *last += 1;
-        self.shards.each().for_each(|mut shard| shard.add_range(*last, &blocks));
-        RangeOp { number: *last, blocks, kind, durable }
-    }
-
     /// Registers a range and runs it. It gets its place in the order now, unless too many ranges
     /// are registered.
     pub(crate) fn take_on_range(
@@ -48,108 +35,45 @@ impl Volume {
         kind: RangeKind,
         durable: bool,
     ) -> impl Future<Output = Result<(), Failed>> + Send + use<> {
-        let room = Arc::clone(&self.range_room);
-        let place = Arc::clone(&room).try_acquire_owned().ok();
-        let now = place.map(|place| (place, self.register_range(blocks.clone(), kind, durable)));
-        let volume = Arc::clone(self);
+        let (volume, room) = (Arc::clone(self), Arc::clone(&self.range_room));
+        let register = move || RangeOp::register(&volume, blocks, kind, durable);
+        let now = match Arc::clone(&room).try_acquire_owned() {
+            Ok(place) => Ok((place, register())),
+            Err(_) => Err(register),
+        };
         async move {
             let (_place, range) = match now {
-                Some(now) => now,
-                None => {
-                    let lost = |_| Failed::closing();
-                    let place = room.acquire_owned().await.map_err(lost)?;
-                    (place, volume.register_range(blocks, kind, durable))
+                Ok(now) => now,
+                Err(register) => {
+                    let place = room.acquire_owned().await.map_err(|_| Failed::closing())?;
+                    (place, register())
                 }
             };
-            volume.run_range(range, || ()).await
+            range.run(|| ()).await
         }
     }
 
-    /// Runs a registered range. On success `then` is called before anything that waits for the
-    /// range resumes.
-    pub(crate) async fn run_range(
-        self: Arc<Self>,
-        range: RangeOp,
-        then: impl FnOnce() + Send,
-    ) -> Result<(), Failed> {
-        let mut waits_for = vec![None; self.shards.len()];
-        self.until(|| {
-            let mut shards = waits_for.iter_mut().enumerate();
-            shards.all(|(shard, waits_for)| {
-                let blocks = &self.shards.lock(shard).blocks;
-                blocks.range_is_ready(range.number, &range.blocks, waits_for)
-            })
-        })
-        .await;
-        let begun = self.losses.now();
-        let result = self.do_range(&range).await;
-        if result.is_ok() {
-            then();
+    /// Checks whether the store has grown, and adopts its new size. Returns the size in bytes.
+    ///
+    /// # Errors
+    /// The store cannot tell its size, or does not take the dirty data at the old end.
+    pub async fn grow(self: &Arc<Self>) -> Result<u64, Failed> {
+        let store = Arc::clone(&self.store);
+        let asked = self.store_health.ask(StoreRequest::Size, async move { store.reload().await });
+        let size = asked.await?;
+        let old = self.geometry.size();
+        if size <= old {
+            return Ok(old);
         }
-        let content: fn() -> Content = match range.kind {
-            RangeKind::Zero(_) => || Content::Zero,
-            RangeKind::Trim | RangeKind::Forget | RangeKind::Drop => || Content::Absent,
-        };
-        // A failed store request may have changed a part of it: clean copies are dropped.
-        let is_clean: fn(&Slot) -> bool = |slot| slot.state.dirty.is_none();
-        let absent: fn() -> Content = || Content::Absent;
-        let (is_meant, new): (fn(&Slot) -> bool, _) = match result {
-            Ok(()) => (|_| true, content),
-            Err(_) => (is_clean, absent),
-        };
-        if result.is_ok() && !self.losses.confirms {
-            self.losses.note_change(begun);
+        // A partial last block becomes longer, so its cached content is too short.
+        if old % self.geometry.block_bytes() != 0 && !self.shards.is_empty() {
+            let tail = self.geometry.block_of(old);
+            let range = RangeOp::register(self, tail..=tail, RangeKind::Forget, false);
+            range.run(|| self.geometry.set_size(size)).await?;
+        } else {
+            self.geometry.set_size(size);
         }
-        // After a loss only the store knows the content.
-        let is_lost = || !self.losses.confirms && self.losses.now() != begun;
-        for index in 0..self.shards.len() {
-            // A loss from now on finds the range.
-            let (blocks, is_durable) = (&range.blocks, result.is_ok() && range.durable);
-            self.shards.lock(index).tell(&Event::RangeEnds { blocks, shard: index, is_durable });
-            // Operations parked behind the range stay parked meanwhile.
-            let stays = range.kind == RangeKind::Drop && result.is_err();
-            let mut next = (!stays).then_some(0);
-            while let Some(from) = next {
-                next = {
-                    let mut shard = self.shards.lock(index);
-                    let new = if is_lost() { absent } else { new };
-                    shard.refill_some(&range.blocks, from, is_meant, new)
-                };
-                if next.is_some() {
-                    tokio::task::yield_now().await;
-                }
-            }
-            let mut work = Work::new(&self);
-            let (shard, fx) = work.nth_shard(index);
-            let content = if is_lost() { absent } else { content };
-            shard.end_range(range.number, &range.blocks, result.is_ok().then_some(content), fx);
-            work.finish();
-        }
-        self.progress.notify_waiters();
-        result
-    }
-
-    async fn do_range(self: &Arc<Self>, range: &RangeOp) -> Result<(), Failed> {
-        let _demand = self.demand();
-        let offset = self.geometry.start(*range.blocks.start());
-        let end = self.geometry.start(range.blocks.end() + 1).min(self.geometry.size());
-        let (store, length, durable) =
-            (Arc::clone(&self.store), end - offset, self.losses.must_be_durable(range.durable));
-        match range.kind {
-            RangeKind::Zero(how) => {
-                let zero = async move { store.zero(offset, length, how, durable).await };
-                self.store_health.ask(StoreRequest::Zero, zero).await
-            }
-            RangeKind::Trim => {
-                let trim = async move { store.trim(offset, length, durable).await };
-                self.store_health.ask(StoreRequest::Trim, trim).await
-            }
-            RangeKind::Forget => self.write_dirty_of(&range.blocks).await,
-            RangeKind::Drop => match self.shards.has_dirty_within(&range.blocks) {
-                true => Err(Failed::new(Failure::Io, DIRTY)),
-                false => Ok(()),
-            },
-        }
+        Ok(size)
     }
 
     /// Drops everything that is cached, since the store was changed from outside: what is read from
@@ -169,18 +93,126 @@ impl Volume {
         let dropped = self.take_on_range(0..=last, RangeKind::Drop, false).await;
         dropped.map(|()| stats.resident).map_err(|error| error.to_string())
     }
+}
 
-    /// Writes the dirty blocks of a range. No other operation can touch them meanwhile.
-    async fn write_dirty_of(&self, blocks: &RangeInclusive<u64>) -> Result<(), Failed> {
-        for shard in 0..self.shards.len() {
-            let dirty = self.shards.lock(shard).dirty_within(blocks);
+impl RangeOp {
+    /// Registers a range of whole blocks, which fixes its place in the order.
+    fn register(
+        volume: &Arc<Volume>,
+        blocks: RangeInclusive<u64>,
+        kind: RangeKind,
+        durable: bool,
+    ) -> Self {
+        // Held throughout, so that two ranges have the same order in every shard.
+        let mut last = sleep_lock(&volume.range_order);
+        *last += 1;
+        volume.shards.each().for_each(|mut shard| shard.add_range(*last, &blocks));
+        Self { volume: Arc::clone(volume), number: *last, blocks, kind, durable }
+    }
+
+    /// Runs the range. On success `then` is called before anything that waits for it resumes.
+    async fn run(self, then: impl FnOnce() + Send) -> Result<(), Failed> {
+        let volume = &self.volume;
+        let mut waits_for = vec![None; volume.shards.len()];
+        let is_ready = || {
+            let mut shards = waits_for.iter_mut().enumerate();
+            let is_ready = shards.all(|(shard, waits_for)| {
+                let blocks = &volume.shards.lock(shard).blocks;
+                blocks.range_is_ready(self.number, &self.blocks, waits_for)
+            });
+            is_ready.then_some(())
+        };
+        volume.until(is_ready).await;
+        let begun = volume.losses.now();
+        let result = self.ask_store().await;
+        if result.is_ok() {
+            then();
+            if !volume.losses.confirms {
+                volume.losses.note_change(begun);
+            }
+        }
+        for index in 0..volume.shards.len() {
+            self.end(index, result.is_ok(), begun).await;
+        }
+        volume.progress.notify_waiters();
+        result
+    }
+
+    async fn ask_store(&self) -> Result<(), Failed> {
+        let Self { volume, blocks, kind, .. } = self;
+        let _demand = volume.demand.begin();
+        let offset = volume.geometry.start(*blocks.start());
+        let end = volume.geometry.start(blocks.end() + 1).min(volume.geometry.size());
+        let (store, length) = (Arc::clone(&volume.store), end - offset);
+        let (health, durable) = (&volume.store_health, volume.losses.must_be_durable(self.durable));
+        match *kind {
+            RangeKind::Zero(how) => {
+                let zero = async move { store.zero(offset, length, how, durable).await };
+                health.ask(StoreRequest::Zero, zero).await
+            }
+            RangeKind::Trim => {
+                let trim = async move { store.trim(offset, length, durable).await };
+                health.ask(StoreRequest::Trim, trim).await
+            }
+            RangeKind::Forget => self.write_dirty().await,
+            RangeKind::Drop => match volume.shards.has_dirty_within(blocks) {
+                true => Err(Failed::new(Failure::Io, DIRTY)),
+                false => Ok(()),
+            },
+        }
+    }
+
+    /// Writes the dirty blocks. No other operation can touch them meanwhile.
+    async fn write_dirty(&self) -> Result<(), Failed> {
+        let volume = &self.volume;
+        for shard in 0..volume.shards.len() {
+            let dirty = volume.shards.lock(shard).dirty_within(&self.blocks);
             for (offset, data) in dirty {
-                let (store, durable) =
-                    (Arc::clone(&self.store), self.losses.must_be_durable(false));
+                let durable = volume.losses.must_be_durable(false);
+                let store = Arc::clone(&volume.store);
                 let write = async move { store.write(offset, vec![data], durable).await };
-                self.store_health.ask(StoreRequest::Write, write).await?;
+                volume.store_health.ask(StoreRequest::Write, write).await?;
             }
         }
         Ok(())
+    }
+
+    /// Ends the range in a shard. `begun`: the losses of the store when it began.
+    async fn end(&self, index: usize, is_ok: bool, begun: u64) {
+        let Self { volume, number, blocks, kind, durable } = self;
+        let is_durable = is_ok && *durable;
+        // A loss from now on finds the range.
+        volume.shards.lock(index).tell(&Event::RangeEnds { blocks, shard: index, is_durable });
+        // A failed store request may have changed a part of it: clean copies are dropped.
+        let is_meant: fn(&Slot) -> bool =
+            if is_ok { |_| true } else { |slot| slot.state.dirty.is_none() };
+        // Operations parked behind the range stay parked meanwhile.
+        let stays = *kind == RangeKind::Drop && !is_ok;
+        let mut next = (!stays).then_some(0);
+        while let Some(from) = next {
+            next = {
+                let mut shard = volume.shards.lock(index);
+                shard.refill_some(blocks, from, is_meant, self.content(is_ok, begun))
+            };
+            if next.is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
+        let mut work = Work::new(volume);
+        let (shard, fx) = work.nth_shard(index);
+        let content = is_ok.then(|| self.content(is_ok, begun));
+        shard.end_range(*number, blocks, content, fx);
+        work.finish();
+    }
+
+    /// What the blocks have from now on.
+    fn content(&self, is_ok: bool, begun: u64) -> fn() -> Content {
+        let losses = &self.volume.losses;
+        // After a loss only the store knows the content.
+        let is_lost = !losses.confirms && losses.now() != begun;
+        match self.kind {
+            RangeKind::Zero(_) if is_ok && !is_lost => || Content::Zero,
+            _ => || Content::Absent,
+        }
     }
 }

@@ -7,8 +7,6 @@
 //! the end of the volume.
 
 use std::io;
-use std::num::NonZero;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -20,6 +18,7 @@ use undercroft_nbd::{Command, Request};
 use undercroft_random::hash;
 use undercroft_trace::{Error, Op, Record, Rotation, RotationOptions};
 
+use crate::config::VolumeConfig;
 use crate::lock::sleep_lock;
 
 /// Records that are given to the thread at a time.
@@ -30,39 +29,6 @@ const BATCHES_MAX: usize = 64;
 
 /// How long the thread waits for records if files end only by their size.
 const WAIT: Duration = Duration::from_secs(3600);
-
-/// What is recorded, and where.
-#[derive(Clone, Debug)]
-pub(crate) struct Recording {
-    /// The folder of the files. Nobody else writes there.
-    pub(crate) folder: PathBuf,
-    /// The name of the volume.
-    pub(crate) name: String,
-    /// Bytes of a block of the volume.
-    pub(crate) block_bytes: u32,
-    /// One block in this many is recorded, chosen by a hash of its number.
-    pub(crate) one_in: NonZero<u32>,
-    /// Records after which a file is complete.
-    pub(crate) records: NonZero<u64>,
-    /// Time after which a file is complete.
-    pub(crate) every: Option<Duration>,
-    /// Complete files to keep.
-    pub(crate) files: NonZero<u32>,
-    /// Whether clients tell their evictions.
-    pub(crate) has_evictions: bool,
-}
-
-impl Recording {
-    fn rotation(self) -> RotationOptions {
-        // The name of a sample says that it is one.
-        let ending = match self.one_in.get() {
-            1 => ".uct.zst".into(),
-            n => format!(".1in{n}.uct.zst"),
-        };
-        let Self { folder, block_bytes, has_evictions, records, every, files, .. } = self;
-        RotationOptions { folder, ending, block_bytes, has_evictions, records, every, files }
-    }
-}
 
 /// The recorder of one volume.
 pub(crate) struct Recorder {
@@ -89,14 +55,32 @@ struct Notes {
 }
 
 impl Recorder {
-    /// Begins to record.
+    /// Begins to record, if that is configured. `has_evictions`: clients may tell what they evict.
     ///
     /// # Errors
     /// The folder, which the error names, cannot be made or read; or there is no thread.
-    pub(crate) fn begin(recording: Recording, is_read_only: bool) -> io::Result<Self> {
-        let (block_bytes, one_in) = (recording.block_bytes.into(), recording.one_in.get().into());
-        let name = recording.name.clone();
-        let files = Rotation::new(recording.rotation()).map_err(io::Error::other)?;
+    pub(crate) fn begin(
+        config: &VolumeConfig,
+        has_evictions: bool,
+        is_read_only: bool,
+    ) -> io::Result<Option<Self>> {
+        let Some(folder) = &config.record else { return Ok(None) };
+        let (name, block_bytes) = (config.name.clone(), config.block_bytes);
+        let one_in = config.record_sample.get().into();
+        let files = Rotation::new(RotationOptions {
+            folder: folder.join(&name),
+            // The name of a sample says that it is one.
+            ending: match one_in {
+                1 => ".uct.zst".into(),
+                n => format!(".1in{n}.uct.zst"),
+            },
+            block_bytes,
+            has_evictions,
+            records: config.record_requests,
+            every: config.record_every,
+            files: config.record_files,
+        });
+        let files = files.map_err(io::Error::other)?;
         let (sender, receiver) = sync_channel(BATCHES_MAX);
         let notes = Notes { records: Vec::with_capacity(BATCH), thread: Some(sender) };
         let shared = Arc::new(Shared {
@@ -109,7 +93,7 @@ impl Recorder {
             .name("recorder".into())
             .spawn(move || write_all(&its, files, &name, &receiver))?;
         let thread = Mutex::new(Some(thread));
-        Ok(Self { shared, block_bytes, one_in, is_read_only, thread })
+        Ok(Some(Self { shared, block_bytes: block_bytes.into(), one_in, is_read_only, thread }))
     }
 
     /// Records requests of a client that arrived together at a volume of `size` bytes, without

@@ -1,105 +1,78 @@
-//! Idle times of a volume's store: tracks store requests that clients wait for, and runs reloads
-//! when there are none. A demand request never waits for a reload; a reload that comes too late is
-//! dropped.
+//! Runs reloads in idle times of a volume's store, while no client waits for it (`store_use.rs`).
+//! A demand request never waits for a reload; a reload that comes too late is dropped.
 
 use std::iter::once;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::clock;
+use crate::config::VolumeConfig;
 use crate::shard::content::{Memory, read_into};
 use crate::shard::effects::Ended;
 use crate::volume::store_state::StoreRequest;
+use crate::volume::store_use::{StoreDemand, StoreUse};
 use crate::volume::{Volume, Work};
 
 /// How often the reloader checks whether the volume still exists, and the period of measurements of
 /// the store's use.
 const TICK: Duration = Duration::from_secs(1);
 
-/// While this exists, a client waits for the store.
-pub(crate) struct Demand(Arc<Volume>);
-
-impl Drop for Demand {
-    fn drop(&mut self) {
-        let volume = &self.0;
-        if volume.demand.fetch_sub(1, Ordering::SeqCst) == 1 && volume.has_clients() {
-            volume.reload_wanted.notify_one();
-        }
-    }
-}
-
-/// A reload that may start.
-struct Reload {
-    shard: usize,
-    block: u64,
-    memory: Memory,
-}
-
 impl Volume {
-    /// Counts a store request that a client waits for.
-    pub(crate) fn demand(self: &Arc<Self>) -> Demand {
-        self.demand.fetch_add(1, Ordering::SeqCst);
-        Demand(Arc::clone(self))
-    }
-
-    /// Whether a client waits for the store.
-    pub(crate) fn has_demand(&self) -> bool {
-        self.demand.load(Ordering::SeqCst) > 0
-    }
-
-    fn next_reload(&self) -> Option<Reload> {
-        if self.has_demand() || self.is_closing() {
-            return None;
+    /// Begins what the placement of `config` needs, which goes by the evictions of clients: these
+    /// are distinguished, the use of the store is measured, and a task makes the reloads.
+    pub(crate) fn begin_to_cooperate(self: &Arc<Self>, config: &VolumeConfig) {
+        self.clients.distinguish();
+        if config.placement.is_auto() {
+            self.demand.store_use.get_or_init(StoreUse::new);
         }
-        (0..self.shards.len()).find_map(|shard| {
-            let (block, memory) = self.shards.lock(shard).begin_reload()?;
-            Some(Reload { shard, block, memory })
-        })
+        let has_reloader = &self.demand.has_reloader;
+        if !self.config.reload_at_once && !has_reloader.swap(true, Ordering::SeqCst) {
+            self.runtime.spawn(reloader(Arc::downgrade(self), Arc::clone(&self.demand)));
+        }
     }
 
-    /// Tells the placement how busy clients keep the store.
-    fn note_store_use(&self) {
-        let Some(store_use) = self.store_use.get() else { return };
-        let share = store_use.end_period();
-        self.shards.each().for_each(|mut shard| shard.cache.set_store_busy(share));
-    }
-
-    /// Reads a block back. The shard is told of the end in any case.
-    async fn reload(self: &Arc<Self>, reload: Reload) {
-        let Reload { shard, block, memory } = reload;
+    /// Reads a block back, if one waits for that and no client waits for the store. Returns whether
+    /// there was one. The shard is told of the end in any case.
+    async fn reload_one(self: &Arc<Self>) -> bool {
+        if self.demand.is_there() || self.is_closing() {
+            return false;
+        }
+        let begin = |index| Some((index, self.shards.lock(index).begin_reload()?));
+        let Some((index, (block, memory))) = (0..self.shards.len()).find_map(begin) else {
+            return false;
+        };
         let (offset, length) = (self.geometry.start(block), self.geometry.len(block));
         let (store, epoch) = (Arc::clone(&self.store), self.losses.epoch());
         let read = async move { read_into(&*store, offset, once((memory, length))).await };
         let result = self.store_health.ask(StoreRequest::Read, read).await.map(Memory::only);
         let mut work = Work::new(self);
-        let (shard, fx) = work.nth_shard(shard);
+        let (shard, fx) = work.nth_shard(index);
         // Checked under the lock: a loss that comes later finds what is stored here.
         let is_lost = result.is_ok() && self.losses.epoch() != epoch;
         shard.end_reload(Ended { result, is_alone: true, is_lost }, fx);
         work.finish();
         self.progress.notify_waiters();
+        true
     }
 }
 
 /// The background task for reloads; ends with the volume. Runs one reload at a time, while no
 /// client waits for the store.
-pub(crate) async fn reloader(volume: Weak<Volume>, wanted: Arc<Notify>) {
+async fn reloader(volume: Weak<Volume>, demand: Arc<StoreDemand>) {
     let mut measured = clock::now();
     loop {
         let Some(present) = volume.upgrade() else { return };
         if clock::now().saturating_duration_since(measured) >= TICK {
-            present.note_store_use();
+            if let Some(store_use) = demand.store_use.get() {
+                let share = store_use.end_period();
+                present.shards.each().for_each(|mut shard| shard.cache.set_store_busy(share));
+            }
             measured = clock::now();
         }
-        match present.next_reload() {
-            Some(reload) => present.reload(reload).await,
-            None => {
-                drop(present);
-                let _ = tokio::time::timeout(TICK, wanted.notified()).await;
-            }
+        if !present.reload_one().await {
+            drop(present);
+            let _ = tokio::time::timeout(TICK, demand.reload_wanted.notified()).await;
         }
     }
 }

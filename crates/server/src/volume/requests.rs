@@ -1,10 +1,11 @@
 //! The arrival of requests: each is checked, and started according to its command.
 
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use undercroft_cache::{Asker, ClientEviction, Streams};
+use undercroft_cache::{Asker, ClientEviction};
 use undercroft_nbd::{self as nbd, Command, CommandKind, Failure, Piece, Pieces, Reply, Request};
 use undercroft_store::Zeroing;
 
@@ -16,7 +17,6 @@ use crate::lock::lock;
 use crate::shard::Requester;
 use crate::shard::ranges::RangeKind;
 use crate::volume::clients::Caller;
-use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
 /// Most blocks of a batch that are prefetched before the first is served: about what the
@@ -39,63 +39,17 @@ impl Volume {
         let started = clock::now();
         let mut work = Work::of_client(self, requests.len());
         self.note_requests(requests, caller, started);
-        self.pending.fetch_add(requests.len() as u64, Ordering::SeqCst);
+        self.answers.pending.fetch_add(requests.len() as u64, Ordering::SeqCst);
         work.prefetch_requests(requests);
-        let asker = self.asker(caller, started);
+        let asker = self.clients.asker(caller, started);
         for request in requests.drain(..) {
             work.begin(request, started, asker);
         }
-        let work_debt = work.work_debt;
-        work.finish();
-        work_debt
-    }
-
-    /// Executes a request at the store, on a volume without a cache.
-    pub(crate) async fn ask_directly(
-        self: &Arc<Self>,
-        command: Command,
-        offset: u64,
-        length: u64,
-        durable: bool,
-    ) -> Result<Answer, Failed> {
-        let (store, done) = (Arc::clone(&self.store), |()| Answer::Done);
-        match command {
-            Command::Flush => self.flush_store().await.map(done),
-            Command::BlockStatus { one_extent } => {
-                let status = Arc::clone(self).block_status(offset, length, one_extent);
-                status.await.map(Answer::Extents)
-            }
-            Command::Cache => Ok(Answer::Done),
-            _ if length == 0 => Ok(Answer::Done),
-            Command::Read { .. } => self.read_directly(offset, length).await,
-            Command::Write { data } => {
-                let write = async move { store.write(offset, data, durable).await };
-                self.store_health.ask(StoreRequest::Write, write).await.map(done)
-            }
-            Command::Trim => {
-                let trim = async move { store.trim(offset, length, durable).await };
-                self.store_health.ask(StoreRequest::Trim, trim).await.map(done)
-            }
-            Command::WriteZeroes { keep_allocated, fast } => {
-                let how = Zeroing { keep_allocated, only_if_fast: fast };
-                let zero = async move { store.zero(offset, length, how, durable).await };
-                self.store_health.ask(StoreRequest::Zero, zero).await.map(done)
-            }
-        }
-    }
-
-    /// The requester and the current time, for the shards.
-    fn asker(&self, caller: Caller, now: Instant) -> Asker {
-        let Caller { client, tells } = caller;
-        let Some(clients) = self.clients.get() else {
-            return Asker { client, tells, ..Asker::default() };
-        };
-        let (now_us, connected) = (self.micros(now), clients.connected());
-        Asker { client, tells, now_us, connected }
+        work.finish()
     }
 
     fn check(&self, request: &Request) -> Result<(), Failed> {
-        if self.closing.load(Ordering::SeqCst) {
+        if self.answers.is_closing() {
             return Err(Failed::closing());
         }
         let changes = request.command.changes();
@@ -116,37 +70,31 @@ impl Volume {
         Ok(())
     }
 
-    /// Notes a reference to a range. Returns the first block of it that belongs to a recognised
+    /// Notes references to some blocks. Returns the first of them that belongs to a recognised
     /// stream and passes the cache.
-    fn streamed_from(&self, offset: u64, length: u64) -> u64 {
-        let Some(streams) = &self.streams else { return u64::MAX };
-        lock(streams).note_all(self.geometry.blocks(offset, length))
-    }
-
-    /// Whether a read of this byte would continue a stream that passes the cache.
-    pub(crate) fn is_streamed(&self, offset: u64) -> bool {
-        let goes_on =
-            |streams: &Mutex<Streams>| lock(streams).goes_on(self.geometry.block_of(offset));
-        self.streams.as_ref().is_some_and(goes_on)
+    fn streamed_from(&self, blocks: RangeInclusive<u64>) -> u64 {
+        self.streams.as_ref().map_or(u64::MAX, |streams| lock(streams).note_all(blocks))
     }
 
     /// Reads ahead of a sequential reader. Returns the number of blocks examined.
     pub(crate) fn read_ahead(self: &Arc<Self>, offset: u64, length: u64) -> u64 {
         let mut work = Work::new(self);
-        let looked = work.prefetch(offset, length, true);
-        work.finish();
-        looked
+        work.prefetch(offset, length, true);
+        work.finish()
     }
 
-    /// Answers a request when its task is done.
-    pub(crate) fn finish_later(
+    /// Answers a request when its task is done, or in time; `left`: see
+    /// [`answer_in_time`](super::answers::Answers::answer_in_time).
+    fn finish_later(
         self: &Arc<Self>,
         asked: RequestContext,
         task: impl Future<Output = Outcome> + Send + 'static,
+        left: impl Fn(&Self) -> usize + Send + 'static,
     ) {
         let volume = Arc::clone(self);
         self.runtime.spawn(async move {
-            volume.answer_in_time(asked, 0, task, RequestContext::complete).await
+            let this = &*volume;
+            this.answers.answer_in_time(asked, (Source::Hit, 0), task, move || left(this)).await
         });
     }
 }
@@ -156,7 +104,7 @@ impl Volume {
 impl Volume {
     /// Shows requests of a client that arrived together to those who look on.
     pub(super) fn note_requests(&self, requests: &[Request], caller: Caller, arrived: Instant) {
-        let at_us = || self.micros(arrived);
+        let at_us = || self.clients.micros(arrived);
         if let Some(recorder) = &self.recorder {
             recorder.note(requests, self.size(), caller.client, at_us());
         }
@@ -197,14 +145,35 @@ impl Work<'_> {
         }
     }
 
+    /// Refuses a request that needs the store, if too many requests are late already.
+    #[cold]
+    fn check_at_hand(&mut self, request: &Request) -> Result<(), Failed> {
+        let volume = self.volume;
+        let Request { command, offset, length, .. } = request;
+        let is_read = matches!(command, Command::Read { .. }) && *length > 0;
+        let mut blocks = volume.geometry.blocks(*offset, (*length).max(1));
+        let is_at_hand = |block| {
+            let (shard, _) = self.shard(block);
+            shard.blocks.is_quiet(block) && shard.content_of(block).is_some()
+        };
+        if is_read && !volume.shards.is_empty() && blocks.all(is_at_hand) {
+            return Ok(());
+        }
+        let open = volume.answers.late.open();
+        Err(Failed::new(
+            Failure::Io,
+            &format!("the store has {open} requests not answered in time, and is asked no more"),
+        ))
+    }
+
     fn begin(&mut self, request: Request, started: Instant, asker: Asker) {
         let volume = self.volume;
         let operation = request.command.kind();
-        if let Err(failed) = volume.check(&request) {
-            let asked = RequestContext { reply: request.reply, operation, started };
-            return self.finished(asked.complete(Err(failed)));
+        let mut checked = volume.check(&request);
+        if checked.is_ok() && volume.answers.late.is_full() {
+            checked = self.check_at_hand(&request);
         }
-        if let Err(failed) = self.check_late(&request) {
+        if let Err(failed) = checked {
             let asked = RequestContext { reply: request.reply, operation, started };
             return self.finished(asked.complete(Err(failed)));
         }
@@ -220,16 +189,12 @@ impl Work<'_> {
                 let bounds = volume.shards.changes_so_far();
                 let done = Arc::clone(volume).flush(bounds.clone());
                 let done = async { done.await.map(|()| Answer::Done) };
-                let volume = Arc::clone(volume);
-                volume.runtime.clone().spawn(async move {
-                    let left = || volume.shards.untried_below(&bounds);
-                    let over = RequestContext::complete;
-                    volume.answer_unless_stalled(asked, 0, done, left, over).await;
-                });
+                let left = move |volume: &Volume| volume.shards.untried_below(&bounds);
+                volume.finish_later(asked, done, left);
             }
             Command::BlockStatus { one_extent } => {
                 let status = Arc::clone(volume).block_status(offset, length, one_extent);
-                volume.finish_later(asked, async { status.await.map(Answer::Extents) });
+                volume.finish_later(asked, async { status.await.map(Answer::Extents) }, |_| 0);
             }
             _ if length == 0 => self.finished(asked.complete(Ok(Answer::Done))),
             Command::Read { .. } => self.read(offset, length, asker, asked),
@@ -244,7 +209,7 @@ impl Work<'_> {
                 self.zero(offset, length, how, durable, (asker, asked));
             }
             Command::Cache => {
-                self.work_debt += self.prefetch(offset, length, false);
+                self.prefetch(offset, length, false);
                 self.finished(asked.complete(Ok(Answer::Done)));
             }
         }
@@ -257,7 +222,7 @@ impl Work<'_> {
         let blocks = geometry.blocks(offset, length);
         let mut pieces = Pieces::default();
         let mut job: Option<Arc<Job>> = None;
-        let streamed = volume.streamed_from(offset, length);
+        let streamed = volume.streamed_from(blocks.clone());
         for block in blocks {
             let start = geometry.start(block);
             let from = offset.saturating_sub(start) as usize;
@@ -291,7 +256,7 @@ impl Work<'_> {
     fn write(&mut self, job: Job, asker: Asker, reply: Reply) {
         let volume = self.volume;
         let mut blocks = volume.geometry.blocks(job.offset, job.length);
-        let streamed = volume.streamed_from(job.offset, job.length);
+        let streamed = volume.streamed_from(blocks.clone());
         let refer = |block, job: &Job, work: &mut Work<'_>| {
             let (from, to) = job.span(block, &volume.geometry);
             let is_whole = to - from == volume.geometry.len(block);
@@ -338,7 +303,7 @@ impl Work<'_> {
         };
         self.release();
         let done = volume.take_on_range(blocks, RangeKind::Trim, durable);
-        volume.finish_later(asked, async { done.await.map(|()| Answer::Done) });
+        volume.finish_later(asked, async { done.await.map(|()| Answer::Done) }, |_| 0);
     }
 
     /// Zeroes whole blocks as a range; partial blocks at the ends are written.
@@ -372,14 +337,14 @@ impl Work<'_> {
             if from < to {
                 let (reply, edge) = Reply::detached();
                 let job = Job::new(JobKind::Zero, from, to - from, durable, asked.started);
-                volume.pending.fetch_add(1, Ordering::SeqCst);
+                volume.answers.pending.fetch_add(1, Ordering::SeqCst);
                 self.write(job, asker, reply);
                 edges.push(edge);
             }
         }
         self.release();
         let range = blocks.map(|b| volume.take_on_range(b, RangeKind::Zero(how), durable));
-        volume.finish_later(asked, async move {
+        let done = async move {
             if let Some(range) = range {
                 range.await?;
             }
@@ -389,11 +354,12 @@ impl Work<'_> {
                 }
             }
             Ok(Answer::Done)
-        });
+        };
+        volume.finish_later(asked, done, |_| 0);
     }
 
     /// Brings the first blocks of a range into the cache, if they are missing and frames are free;
-    /// no client waits for them. Returns the number of blocks examined.
+    /// no client waits for them. Returns the number of blocks examined, which `work_debt` counts.
     pub(crate) fn prefetch(&mut self, offset: u64, length: u64, ahead: bool) -> u64 {
         let volume = self.volume;
         let length = length.min(volume.geometry.size().saturating_sub(offset));
@@ -428,6 +394,7 @@ impl Work<'_> {
             }
         }
         job.submitted(Pieces::default(), None);
+        self.work_debt += looked;
         looked
     }
 }

@@ -20,6 +20,7 @@ use crate::clock;
 use crate::counters::Source;
 use crate::job::{BlockOp, Job, JobKind};
 use crate::shard::Shard;
+use crate::volume::shards::Shards;
 use crate::volume::state::{SavedContent, StateError};
 use crate::volume::{Volume, Work};
 
@@ -77,48 +78,74 @@ impl Volume {
         })
     }
 
-    /// Upper limit of the saved content's bytes: 64 MiB, and 1 KiB for each block of the cache.
-    pub fn content_bytes_max(&self) -> u64 {
-        (64 << 20) + 1024 * u64::from(self.now().cache_blocks)
-    }
-
     /// Restores saved content. Call it before the first request, and then read the data of the
     /// blocks by [`warm_up`](Self::warm_up).
     ///
     /// # Errors
     /// The content is from a volume with another block size, or damaged.
     pub fn restore(&self, saved: &SavedContent) -> Result<Restored, StateError> {
-        if saved.block_bytes != self.config.block_bytes {
+        let own = self.config.block_bytes;
+        if saved.block_bytes != own {
             return Err(StateError::Unusable(format!(
-                "it is for blocks of {} bytes, the volume has blocks of {}",
-                saved.block_bytes, self.config.block_bytes
+                "it is for blocks of {} bytes, the volume has blocks of {own}",
+                saved.block_bytes
             )));
         }
-        match self.restore_policies(saved) {
+        let now = self.now();
+        match self.shards.restore(saved, &now.policy, self.config.seed) {
             Ok(blocks) => Ok(Restored { blocks, anew: None }),
-            Err(why) => Ok(Restored { blocks: self.listed(saved)?, anew: Some(why) }),
+            Err(why) => {
+                let mut blocks = saved.residents(self.geometry.block_count())?;
+                // Those that would have been evicted first are left out.
+                let too_many = blocks.len().saturating_sub(now.cache_blocks as usize);
+                Ok(Restored { blocks: blocks.split_off(too_many), anew: Some(why) })
+            }
         }
     }
 
+    /// Reads the data of restored blocks while no client waits for the store. If the policy starts
+    /// empty, places the blocks instead, as long as there is room. Returns the number of blocks
+    /// started. Ends early when the volume is closed.
+    pub async fn warm_up(self: &Arc<Self>, restored: Restored) -> u64 {
+        let mut begun = 0;
+        for group in restored.blocks.chunks(BLOCKS_AT_A_TIME) {
+            while self.demand.is_there() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            if self.is_closing() || self.shards.is_empty() {
+                break;
+            }
+            let mut work = Work::new(self);
+            begun += match restored.anew {
+                Some(_) => work.place(group),
+                None => work.load(group),
+            };
+            work.finish();
+        }
+        begun
+    }
+}
+
+impl Shards {
     /// Restores the caches of all shards, or of none. Returns the resident blocks, the last victims
     /// first.
-    fn restore_policies(&self, saved: &SavedContent) -> Result<Vec<u64>, String> {
-        let (theirs, ours) = (&saved.policy, full_name(&self.now().policy));
+    fn restore(&self, saved: &SavedContent, spec: &Spec, seed: u64) -> Result<Vec<u64>, String> {
+        let (theirs, ours) = (&saved.policy, full_name(spec));
         if *theirs != ours {
             return Err(format!("the policy was {theirs} and is {ours}"));
         }
-        let (theirs, ours) = (saved.shards.len(), self.shards.len());
+        let (theirs, ours) = (saved.shards.len(), self.len());
         if theirs != ours {
             return Err(format!("there were {theirs} shards and are {ours}"));
         }
-        let caches: Vec<_> = (0..).zip(&saved.shards).map(|(i, s)| self.cache_of(i, s)).collect();
-        let caches: Vec<_> = caches.into_iter().collect::<Result<_, _>>()?;
+        let caches = (0..).zip(&saved.shards).map(|(i, saved)| self.cache_of(i, saved, spec, seed));
+        let caches = caches.collect::<Result<Vec<_>, _>>()?;
         let is_used = |shard: &Shard| {
             *shard.cache.counts() != Counts::default()
                 || shard.cache.cache().known().next().is_some()
                 || !shard.blocks.active.is_empty()
         };
-        if self.shards.each().any(|shard| is_used(&shard)) {
+        if self.each().any(|shard| is_used(&shard)) {
             return Err("the volume is in use already".into());
         }
         let mut blocks = Vec::new();
@@ -126,7 +153,7 @@ impl Volume {
             cache.known().for_each(|block| _ = self.geometry.first_touch(block));
             let residents = cache.residents().into_iter().rev().map(|(block, _)| block);
             blocks.extend(residents.enumerate());
-            let mut shard = self.shards.lock(index);
+            let mut shard = self.lock(index);
             cache.residents().into_iter().for_each(|(_, slot)| shard.blocks.unload(slot));
             shard.cache.restore(cache);
         }
@@ -135,10 +162,16 @@ impl Volume {
     }
 
     /// The cache of a shard, without blocks behind the end of a volume that has shrunk.
-    fn cache_of(&self, index: usize, saved: &[u8]) -> Result<HashedCache, String> {
-        let capacity = self.shards.lock(index).cache.capacity();
-        let policy = self.now().policy.build(&Context::new(capacity)).map_err(|e| e.to_string())?;
-        let seed = self.config.seed.wrapping_add(index as u64);
+    fn cache_of(
+        &self,
+        index: usize,
+        saved: &[u8],
+        spec: &Spec,
+        seed: u64,
+    ) -> Result<HashedCache, String> {
+        let capacity = self.lock(index).cache.capacity();
+        let policy = spec.build(&Context::new(capacity)).map_err(|e| e.to_string())?;
+        let seed = seed.wrapping_add(index as u64);
         let mut cache = HashedCache::load(policy, seed, saved).map_err(|e| e.to_string())?;
         let end = self.geometry.block_count();
         let gone: Vec<_> = cache.known().filter(|&block| block >= end).collect();
@@ -148,51 +181,18 @@ impl Volume {
         }
         Ok(cache)
     }
+}
 
-    /// The list of the blocks, in the order in which they must be placed. If they are too many,
-    /// those that would have been evicted first are left out.
-    fn listed(&self, saved: &SavedContent) -> Result<Vec<u64>, StateError> {
-        let end = self.geometry.block_count();
-        let mut blocks = Vec::new();
-        for shard in &saved.shards {
-            let residents = HashedCache::residents_of(shard);
-            blocks.extend(residents.map_err(|e| StateError::Unusable(e.to_string()))?);
-        }
-        blocks.retain(|&block| block < end);
-        let too_many = blocks.len().saturating_sub(self.now().cache_blocks as usize);
-        Ok(blocks.split_off(too_many))
-    }
-
-    /// Reads the data of restored blocks while no client waits for the store. If the policy starts
-    /// empty, places the blocks instead, as long as there is room. Returns the number of blocks
-    /// started. Ends early when the volume is closed.
-    pub async fn warm_up(self: &Arc<Self>, restored: Restored) -> u64 {
-        let mut begun = 0;
-        for group in restored.blocks.chunks(BLOCKS_AT_A_TIME) {
-            while self.has_demand() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            if self.is_closing() || self.shards.is_empty() {
-                break;
-            }
-            begun += if restored.anew.is_some() {
-                self.place_group(group)
-            } else {
-                self.load_group(group)
-            };
-        }
-        begun
-    }
-
+impl Work<'_> {
     /// Starts to read those of the blocks that are still unloaded; neighbours share store requests.
-    fn load_group(self: &Arc<Self>, group: &[u64]) -> u64 {
+    /// Returns their number.
+    fn load(&mut self, group: &[u64]) -> u64 {
         let mut blocks = group.to_vec();
         blocks.sort_unstable();
         let mut begun = 0;
-        let mut work = Work::new(self);
         let job = Arc::new(Job::new(JobKind::Prefetch, 0, 0, false, clock::now()));
         for block in blocks {
-            let (shard, fx) = work.shard(block);
+            let (shard, fx) = self.shard(block);
             if shard.blocks.is_unloaded(shard.cache.frame(block)) {
                 shard.counters.prefetched += 1;
                 job.expect_part(Source::Joined);
@@ -201,21 +201,20 @@ impl Volume {
             }
         }
         job.submitted(Pieces::default(), None);
-        work.finish();
         begun
     }
 
-    fn place_group(self: &Arc<Self>, group: &[u64]) -> u64 {
+    /// Places those of the blocks that are not resident, as long as there is room. Returns their
+    /// number.
+    fn place(&mut self, group: &[u64]) -> u64 {
         let mut begun = 0;
-        let mut work = Work::new(self);
         for &block in group {
-            let (shard, _) = work.shard(block);
+            let (shard, _) = self.shard(block);
             if shard.cache.len() < shard.cache.capacity() && shard.cache.frame(block).is_none() {
-                work.prefetch(self.geometry.start(block), 1, false);
+                self.prefetch(self.volume.geometry.start(block), 1, false);
                 begun += 1;
             }
         }
-        work.finish();
         begun
     }
 }

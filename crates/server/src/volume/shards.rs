@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use undercroft_cache::content::{AT_ONCE, Body, Digest};
 
+use crate::clock;
+use crate::counters::{AwareStats, Stats};
 use crate::geometry::Geometry;
 use crate::job::{Completion, Completions};
 use crate::lock::lock;
@@ -26,7 +28,7 @@ const BLOCKS_PER_LOCK: u32 = 64;
 /// The shards of a volume; none for a volume without a cache.
 pub(crate) struct Shards {
     all: Box<[Mutex<Shard>]>,
-    geometry: Arc<Geometry>,
+    pub(super) geometry: Arc<Geometry>,
 }
 
 impl Shards {
@@ -106,6 +108,37 @@ impl Shards {
 
     pub(crate) fn has_dirty_within(&self, blocks: &RangeInclusive<u64>) -> bool {
         self.each().any(|shard| !shard.dirty_within(blocks).is_empty())
+    }
+
+    /// The policy that decides now in each shard, if the volume's policy chooses among several.
+    pub(crate) fn leaders(&self) -> Vec<&'static str> {
+        self.each().filter_map(|shard| shard.cache.leader()).collect()
+    }
+
+    /// What all shards counted.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for shard in self.each() {
+            stats.sum(&shard.counters);
+            stats.add(shard.cache.counts());
+            stats.resident += u64::from(shard.cache.len());
+            stats.capacity_blocks += u64::from(shard.cache.capacity());
+            if shard.cache.is_content_aware() {
+                let counted = AwareStats::of(&shard.cache.client_counts());
+                stats.aware.get_or_insert_default().sum(&counted);
+            }
+            if let Some(placement) = &shard.watchers.placement {
+                stats.cooperation.get_or_insert_default().sum(&placement.stats(&shard.cache));
+            }
+            stats.unloaded += u64::from(shard.blocks.unloaded());
+            stats.in_progress += shard.blocks.active.len() as u64;
+            stats.starved += shard.starved.len() as u64;
+            stats.dirty += (shard.dirty.count() + shard.dirty.writing_count()) as u64;
+            let oldest = shard.dirty.oldest_change();
+            let age = oldest.map_or(0, |at| clock::now().saturating_duration_since(at).as_secs());
+            stats.dirty_age_s = stats.dirty_age_s.max(age);
+        }
+        stats
     }
 
     /// The content of a block, if it is in memory.
@@ -251,8 +284,8 @@ impl<'v> Work<'v> {
         }
     }
 
-    /// Answers requests that ended, and starts the store requests.
-    pub(crate) fn finish(mut self) {
+    /// Answers requests that ended, and starts the store requests. Returns the `work_debt`.
+    pub(crate) fn finish(mut self) -> u64 {
         let mut fetches = Vec::new();
         loop {
             for fetch in std::mem::take(&mut self.fx.store.fetches) {
@@ -265,10 +298,10 @@ impl<'v> Work<'v> {
             }
         }
         if self.fx.reload {
-            self.volume.reload_wanted.notify_one();
+            self.volume.demand.reload_wanted.notify_one();
         }
         // Answers first, so that hits do not wait for store requests that end at once.
-        self.volume.answer(self.fx.finished);
+        self.volume.answers.answer(self.fx.finished);
         let StoreRequests { writes, write_outs, .. } = self.fx.store;
         if !(fetches.is_empty() && writes.is_empty() && write_outs.is_empty()) {
             let requests = StoreRequests { fetches, writes, write_outs };
@@ -280,5 +313,6 @@ impl<'v> Work<'v> {
         if let (true, Some(eviction_sink)) = (self.fx.has_left, &self.volume.config.eviction_sink) {
             eviction_sink.settled();
         }
+        self.work_debt
     }
 }

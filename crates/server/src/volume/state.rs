@@ -9,6 +9,8 @@
 use std::io::{self, Read};
 use std::path::Path;
 
+use undercroft_cache::HashedCache;
+
 use crate::replace::{open_regular, replace};
 
 const MAGIC: &[u8; 8] = b"UCWARM\r\n";
@@ -43,6 +45,23 @@ pub struct SavedContent {
 }
 
 impl SavedContent {
+    /// Upper limit of the bytes of a file, for a cache of so many blocks: 64 MiB, and 1 KiB for
+    /// each.
+    pub(crate) fn bytes_max(cache_blocks: u32) -> u64 {
+        (64 << 20) + 1024 * u64::from(cache_blocks)
+    }
+
+    /// The resident blocks before `end`, in the order in which they must be placed.
+    pub(super) fn residents(&self, end: u64) -> Result<Vec<u64>, StateError> {
+        let mut blocks = Vec::new();
+        for shard in &self.shards {
+            let residents = HashedCache::residents_of(shard);
+            blocks.extend(residents.map_err(|e| StateError::Unusable(e.to_string()))?);
+        }
+        blocks.retain(|&block| block < end);
+        Ok(blocks)
+    }
+
     /// Encodes the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -1,13 +1,58 @@
-//! How busy clients keep the store of a volume. The placement `auto` weighs reloads by it.
+//! Who wants the store of a volume: whether clients wait for it now, and how busy they keep it. The
+//! placement `auto` weighs reloads by that.
+//!
+//! Not here: the reloads (`reloader.rs`).
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
 
 use crate::clock;
 use crate::lock::sleep_lock;
 
 /// Weight of the last period in the share.
 const NEWEST: f64 = 0.5;
+
+/// Who wants the store of a volume: clients, and, when none does, reloads.
+#[derive(Default)]
+pub(crate) struct StoreDemand {
+    /// Number of store requests that clients wait for.
+    waiting: AtomicUsize,
+    /// How busy clients keep the store; measured for the placement `auto`.
+    pub(crate) store_use: OnceLock<StoreUse>,
+    /// Notified when the store may be idle, or a reload was queued.
+    pub(crate) reload_wanted: Notify,
+    /// Whether the task for reloads runs.
+    pub(super) has_reloader: AtomicBool,
+}
+
+/// While this exists, a client waits for the store.
+pub(crate) struct Demand(Arc<StoreDemand>);
+
+impl StoreDemand {
+    /// Counts a store request that a client waits for.
+    pub(crate) fn begin(self: &Arc<Self>) -> Demand {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Demand(Arc::clone(self))
+    }
+
+    /// Whether a client waits for the store.
+    pub(crate) fn is_there(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Drop for Demand {
+    fn drop(&mut self) {
+        let demand = &self.0;
+        let was_last = demand.waiting.fetch_sub(1, Ordering::SeqCst) == 1;
+        if was_last && demand.has_reloader.load(Ordering::SeqCst) {
+            demand.reload_wanted.notify_one();
+        }
+    }
+}
 
 /// Measures in which part of the time at least one store request of clients runs, write-outs among
 /// them. A store that serves several requests at a time is less busy than that, so reloads are

@@ -63,7 +63,7 @@ pub(super) fn of(about: &About) -> Value {
             one["client"] = json!(cut(&client.client));
             clients.push(one);
         }
-        let told = entry.volume().told_by_clients().unwrap_or_default();
+        let told = entry.volume().clients.told().unwrap_or_default();
         for cache in told.into_iter().take(CLIENTS.0) {
             let mut one = json!(cache);
             one["volume"] = json!(name);

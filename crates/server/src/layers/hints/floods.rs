@@ -161,11 +161,11 @@ async fn parts_of_filters_that_are_never_completed_are_bounded() {
         send(&mut one, &all).await;
         sessions.push(one);
     }
-    let held = volume.assembling.load(std::sync::atomic::Ordering::Relaxed);
+    let held = volume.clients.assembling.load(std::sync::atomic::Ordering::Relaxed);
     assert!((most..=17 * most).contains(&held), "{held}");
     assert!(volume.stats().aware.unwrap().ignored_hints > 0);
     drop(sessions);
-    assert_eq!(volume.assembling.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(volume.clients.assembling.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
 #[tokio::test]

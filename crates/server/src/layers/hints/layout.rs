@@ -93,15 +93,15 @@ impl WindowLayout {
 
 /// The kinds of hints that a volume can use.
 fn abilities(volume: &Volume) -> Abilities {
-    let cooperates = volume.has_clients();
-    let is_cached = volume.config().cache_blocks > 0;
+    let (now, has_clients) = (volume.now(), volume.clients.are_distinguished());
+    let is_cached = now.cache_blocks > 0;
     Abilities {
-        evict: cooperates,
-        demote: volume.places_evicted() && !volume.is_read_only(),
+        evict: has_clients,
+        demote: has_clients && now.cooperates() && !volume.is_read_only(),
         promote: is_cached,
-        hold: cooperates,
+        hold: has_clients,
         stat: true,
-        digest: volume.takes_digests(),
+        digest: has_clients && now.takes_digests(),
         follow: is_cached,
     }
 }

@@ -93,7 +93,7 @@ impl Window {
                 }
                 Err(malformed) => {
                     let count = CooperationStats { hint_messages_refused: 1, ..Default::default() };
-                    self.volume.count_hints(&count);
+                    self.volume.clients.count(&count);
                     reply.fail(Failure::Invalid, format!("hints: {malformed}"));
                     None
                 }
@@ -163,7 +163,7 @@ impl Window {
         self.add_work(published);
         if ignored > 0 {
             let count = CooperationStats { ignored_hints: ignored, ..Default::default() };
-            self.volume.count_hints(&count);
+            self.volume.clients.count(&count);
         }
         if let Some(member) = &self.member {
             self.volume.receive_hints(member.caller(), received);
@@ -190,7 +190,7 @@ impl Window {
         let mut assembly = sleep_lock(&self.assembly);
         let before = assembly.bytes();
         let digest = assembly.take(hint, most);
-        let all = &self.volume.assembling;
+        let all = &self.volume.clients.assembling;
         all.fetch_add(assembly.bytes(), Ordering::Relaxed);
         let all_now = all.fetch_sub(before, Ordering::Relaxed) - before;
         if all_now > most as usize / 8 * FILTERS_MAX {
@@ -226,7 +226,10 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        self.volume.assembling.fetch_sub(sleep_lock(&self.assembly).bytes(), Ordering::Relaxed);
+        self.volume
+            .clients
+            .assembling
+            .fetch_sub(sleep_lock(&self.assembly).bytes(), Ordering::Relaxed);
     }
 }
 

@@ -226,7 +226,7 @@ fn files_are_good(now: &ServerConfig, next: &ServerConfig) -> Result<(), String>
 fn as_absent(before: &VolumeConfig, next: &VolumeConfig) -> Result<VolumeConfig, String> {
     let mut changed = next.clone();
     if next.cache.own().is_none() {
-        changed.share_rest(before.cache_bytes())?;
+        changed.validate(before.cache_bytes())?;
     }
     Ok(changed)
 }
