@@ -15,12 +15,18 @@ use super::stack::stack;
 use crate::Entry;
 use crate::policy::{Arguments, Kind, Parameter};
 
-/// The option `steps`, which H-HFA has too.
+/// The options, which H-HFA has too.
 pub(super) const STEPS: Parameter = Parameter {
     name: "steps",
     kind: Kind::Integer(1, MAX_STEPS),
     default: "4",
     help: "moves of a block that are remembered (the K of Hint-K)",
+};
+pub(super) const ARRIVAL: Parameter = Parameter {
+    name: "arrival",
+    kind: Kind::Word(&["counts", "nothing"]),
+    default: "counts",
+    help: "whether a block's arrival from the disk counts as a promotion, or for nothing",
 };
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
@@ -29,15 +35,24 @@ pub(super) const INFO: SchemeInfo = SchemeInfo {
     source: "Wu, He, Xie, Qin & Yang, 2010; ACM Transactions on Storage 2014",
     policies: &["lru"],
     two_passes: false,
-    parameters: &[STEPS],
+    parameters: &[STEPS, ARRIVAL],
     build: |arguments, build| stack(&build, |_, config| HintK::new(arguments, config)),
 };
+
+/// How moves are remembered, and the history of a block that comes from the disk.
+pub(super) fn memory(arguments: &Arguments) -> (Steps, History) {
+    let steps = Steps::new(arguments.integer("steps"));
+    let first = if arguments.word("arrival") == "counts" { steps.push(0, true) } else { 0 };
+    (steps, first)
+}
 
 /// A cache of Hint-K.
 struct HintK {
     capacity: u32,
     has_lower: bool,
     steps: Steps,
+    /// The history of a block that comes from the disk.
+    first: History,
     blocks: ByActivity<Block>,
 }
 
@@ -50,9 +65,9 @@ struct Block {
 
 impl HintK {
     fn new(arguments: &Arguments, config: LevelConfig<'_>) -> Self {
-        let steps = Steps::new(arguments.integer("steps"));
+        let (steps, first) = memory(arguments);
         let LevelConfig { capacity, has_lower, .. } = config;
-        Self { capacity, has_lower, blocks: ByActivity::new(steps.values()), steps }
+        Self { capacity, has_lower, blocks: ByActivity::new(steps.values()), steps, first }
     }
 
     /// Inserts a block. Returns the least active block if that is evicted for it.
@@ -111,7 +126,7 @@ impl SchemeLevel for HintK {
     fn pass(&mut self, passing: Passing, pass: Pass) -> (Pass, Option<Evicted>) {
         let history = match (pass, passing.upper) {
             (Pass::Moved { load, .. }, _) => load.history,
-            (Pass::Fresh { .. }, None) => 0,
+            (Pass::Fresh { .. }, None) => self.first,
             (other, _) => return (other, None),
         };
         (Pass::Kept, self.insert(passing.entry, history, passing.owner))

@@ -72,10 +72,10 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     }
 
     /// References between the last uses of the newest and the oldest block of Q2, which is the
-    /// queue that PROMOTE manages; 0 while the cache is not full.
+    /// queue that PROMOTE manages; 0 while Q2 has room.
     fn life(&self) -> u64 {
         let used = |row: Row| self.blocks[row].updated;
-        let ends = self.q2.ends().filter(|_| self.is_full());
+        let ends = self.q2.ends().filter(|_| self.is_q2_full());
         ends.map_or(0, |[newest, oldest]| used(newest).saturating_sub(used(oldest)))
     }
 
@@ -86,7 +86,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         let was_hot = self.blocks[row].is_hot();
         self.find_hotness(row);
         let left = self.left_in_slot();
-        self.cold_in_q1.change(!self.blocks[row].is_hot(), !was_hot, left);
+        self.idle_in_q1.change(!self.blocks[row].is_hot(), !was_hot, left);
         let hottest = self.hottest.as_mut().expect("it is still there");
         hottest.insert(row, &self.blocks[row]);
     }
@@ -129,7 +129,7 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
 
     fn bid(&self) -> Bid {
         let life = if self.chances.is_some() { self.life() } else { 0 };
-        Bid { has_room: !self.is_full(), least: self.q2.least(), life }
+        Bid { has_room: !self.is_q2_full(), least: self.q2.least(), life }
     }
 
     fn hear(&mut self, upper: Upper) {
@@ -174,7 +174,7 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
             entry,
             owner,
             moved: load.is_some(),
-            load: load.unwrap_or_default(),
+            load: load.unwrap_or(Load { history: self.first, ..Load::default() }),
             exchanges: true,
             may_be_hot_below: below > self.settings.least,
         });

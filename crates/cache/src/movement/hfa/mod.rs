@@ -16,26 +16,28 @@
 //! explains how unclear points of the paper are read here, and measures the effect.
 //!
 //! Invariants (checked by [`Hfa::validate`]): Q1 and Q2 together hold the resident blocks, no more
-//! than the capacity; Q1 holds no more than `q1_max`; the numbers of cold blocks in Q1, of hot
-//! blocks in Q2 and of hits in Q2 agree with the blocks there; every hot block is in the list of
-//! hotness that expires.
+//! than the capacity; Q1 holds no more than `q1_max`, and a hard Q2 no more than the rest; the
+//! numbers of idle places of Q1, of hot blocks in Q2 and of hits in Q2 agree with the blocks there;
+//! every hot block is in the list of hotness that expires.
 
 mod blocks;
 mod level;
 mod moves;
 mod options;
 mod queues;
+mod settings;
 
 use super::activity::{History, Steps};
 use super::chances::Chances;
+use super::hint_k::memory;
 use super::level::{Evicted, LevelConfig, Load};
 use crate::Entry;
 use crate::lists::Lists;
 use crate::policy::Arguments;
 use blocks::{Block, Blocks, Row};
 use moves::{Foreseen, Moves, RECORD_BYTES, TOut};
-use options::Settings;
 use queues::{ByHistory, ByHotness, ByRecency, Hottest, Queue};
+use settings::Settings;
 
 pub use moves::MoveLog;
 pub(super) use options::{D_HFA, H_HFA, ORACLE, P_HFA};
@@ -101,6 +103,8 @@ struct Hfa<Q1, Q2> {
     base: Base,
     settings: Settings,
     steps: Steps,
+    /// The history of a block that comes from the disk; only Hint-K keeps histories.
+    first: History,
     capacity: u32,
     has_lower: bool,
     blocks: Blocks,
@@ -113,9 +117,9 @@ struct Hfa<Q1, Q2> {
     hottest: Option<Hottest>,
     /// Over PROMOTE: the probabilities with which blocks pass up.
     chances: Option<Chances>,
-    /// Blocks in Q1 that are not hot, and blocks in Q2 that are. The partition changes by these
-    /// (section 3.4 of the paper).
-    cold_in_q1: SlotSum,
+    /// Blocks in Q1 that are not hot, with a hard Q1's free places, and blocks in Q2 that are hot.
+    /// The partition changes by these (section 3.4 of the paper).
+    idle_in_q1: SlotSum,
     hot_in_q2: SlotSum,
     /// Blocks in Q2 by their number of hits.
     q2_hits: Vec<u32>,
@@ -135,12 +139,13 @@ struct Hfa<Q1, Q2> {
 impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     fn new(base: Base, arguments: &Arguments, config: LevelConfig<'_>) -> Self {
         let LevelConfig { capacity, block_bytes, has_upper, has_lower, way_blocks, .. } = config;
-        let settings = Settings::new(base, arguments, way_blocks);
-        let steps = Steps::new(settings.steps);
+        let settings = Settings::new(arguments, way_blocks);
+        let is_hint_k = base == Base::HintK;
+        let (steps, first) = if is_hint_k { memory(arguments) } else { (Steps::new(1), 0) };
         let bytes = f64::from(capacity) * f64::from(block_bytes) * settings.table_share;
         let records = settings.entries.unwrap_or((bytes / RECORD_BYTES as f64).max(1.0) as u32);
         let chances = (base == Base::Promote).then(|| Chances::new(arguments, &config));
-        Self {
+        let mut new = Self {
             base,
             settings,
             capacity,
@@ -148,12 +153,12 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
             blocks: Blocks::default(),
             q1: Q1::new(&steps),
             q2: Q2::new(&steps),
-            q1_max: settings.first_q1_max(capacity),
+            q1_max: 0,
             moves: Moves::Table(TOut::new(records, settings.k, settings.decay)),
             // Blocks can be exchanged only with a cache above.
             hottest: (base == Base::Demote && has_upper).then(Hottest::new),
             chances,
-            cold_in_q1: SlotSum::default(),
+            idle_in_q1: SlotSum::default(),
             hot_in_q2: SlotSum::default(),
             q2_hits: Vec::new(),
             expiring: Lists::new(1),
@@ -163,7 +168,11 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
             is_over: false,
             log: None,
             steps,
-        }
+            first,
+        };
+        new.set_q1_max(settings.first_q1_max(capacity));
+        new.idle_in_q1.begin_slot(settings.period);
+        new
     }
 
     /// Makes this the oracle's cache `node`. With a log it uses the moves of a first pass; without
@@ -185,6 +194,13 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     #[inline(always)]
     fn is_full(&self) -> bool {
         self.len() == self.capacity
+    }
+
+    /// Whether a block must leave before another one comes into Q2. Hard queues do not lend room.
+    #[inline(always)]
+    fn is_q2_full(&self) -> bool {
+        let not_q2 = if self.settings.is_hard { self.q1_max } else { self.q1.len() };
+        self.q2.len() == self.capacity - not_q2
     }
 
     #[inline(always)]
@@ -216,7 +232,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         let victim = if is_for_q1 {
             self.insert_into_q1(row)
         } else {
-            let victim = self.make_room();
+            let victim = if self.is_q2_full() { self.take_victim() } else { None };
             self.push_q2(row);
             victim
         };
@@ -257,7 +273,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     /// for it.
     fn insert_into_q1(&mut self, row: Row) -> Option<Row> {
         if self.q1.len() < self.q1_max {
-            let victim = self.make_room();
+            let victim = if self.is_full() { self.take_victim() } else { None };
             self.push_q1(row, true);
             return victim;
         }
@@ -274,12 +290,6 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         let victim = self.take_victim();
         self.push_q2(tail);
         victim
-    }
-
-    /// If the cache is full, takes a victim out of its queue.
-    #[inline(always)]
-    fn make_room(&mut self) -> Option<Row> {
-        if self.is_full() { self.take_victim() } else { None }
     }
 
     /// Takes the victim out of its queue: the tail of Q2, or of Q1 if Q2 is empty.
@@ -300,7 +310,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         if let Some(hottest) = &mut self.hottest {
             hottest.push(row, block, is_at_head);
         }
-        self.cold_in_q1.change(!block.is_hot(), false, left);
+        self.idle_in_q1.change(!block.is_hot(), self.settings.is_hard, left);
         if is_at_head {
             self.q1.push(row, block);
         } else {
@@ -329,7 +339,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         let (left, block) = (self.left_in_slot(), &self.blocks[row]);
         if block.in_q1 {
             self.q1.remove(row, block);
-            self.cold_in_q1.change(false, !block.is_hot(), left);
+            self.idle_in_q1.change(self.settings.is_hard, !block.is_hot(), left);
             if let Some(hottest) = &mut self.hottest {
                 hottest.remove(row, block);
             }
@@ -402,7 +412,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         self.slot_end - self.now + 1
     }
 
-    /// Ends a slot: Q1 shrinks by the mean number of its cold blocks, and grows by the mean number
+    /// Ends a slot: Q1 shrinks by the mean number of its idle places, and grows by the mean number
     /// of hot blocks in Q2.
     #[cold]
     fn end_slot(&mut self) {
@@ -410,20 +420,29 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
             return;
         }
         let period = self.settings.period;
-        let excess = (self.cold_in_q1.mean(period) - self.hot_in_q2.mean(period)) as i64;
+        let excess = (self.idle_in_q1.mean(period) - self.hot_in_q2.mean(period)) as i64;
         if !self.settings.is_dynamic || self.q1_max == 0 {
             return;
         }
         let most = i64::from(self.capacity) - 1;
-        self.q1_max = (i64::from(self.q1_max) - excess).clamp(1, most) as u32;
+        self.set_q1_max((i64::from(self.q1_max) - excess).clamp(1, most) as u32);
         while self.q1.len() > self.q1_max {
             let tail = self.q1.tail().expect("it is not empty");
             self.take_out(tail);
             self.push_q2(tail);
         }
         if excess < 0 {
-            self.move_hot_up();
+            self.move_to_q1();
         }
+    }
+
+    /// Sets the places of Q1; those of hard queues are idle until blocks come.
+    fn set_q1_max(&mut self, places: u32) {
+        if self.settings.is_hard {
+            let idle = &mut self.idle_in_q1.blocks;
+            *idle = (*idle + places).wrapping_sub(self.q1_max);
+        }
+        self.q1_max = places;
     }
 
     /// Begins a slot, with its first reference.
@@ -435,21 +454,26 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         self.slot += 1;
         let period = self.settings.period;
         self.slot_end += period;
-        self.cold_in_q1.begin_slot(period);
+        self.idle_in_q1.begin_slot(period);
         self.hot_in_q2.begin_slot(period);
         self.expire();
     }
 
     /// Moves hot blocks from the head of Q2 to the tail of Q1 while Q1 has room and Q2 has more
-    /// than its share.
-    fn move_hot_up(&mut self) {
+    /// than its share; then others too, if the queues are hard.
+    fn move_to_q1(&mut self) {
         let room = self.q1_max - self.q1.len();
         let over = self.q2.len().saturating_sub(self.capacity - self.q1_max);
-        let wanted = room.min(over).min(self.hot_in_q2.blocks);
-        if wanted == 0 {
-            return;
+        let most = room.min(over) as usize;
+        let hot = most.min(self.hot_in_q2.blocks as usize);
+        let mut rows =
+            if hot > 0 { self.q2.hot_from_head(self.blocks.rows(), hot) } else { vec![] };
+        if self.settings.is_hard && hot < most {
+            let from_head = self.q2.tail_first().into_iter().rev();
+            let cold = from_head.filter(|&row| !self.blocks[row].is_hot());
+            rows.extend(cold.take(most - hot));
         }
-        for row in self.q2.hot_from_head(self.blocks.rows(), wanted as usize) {
+        for row in rows {
             self.take_out(row);
             self.push_q1(row, false);
         }
@@ -490,7 +514,7 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         let block = &mut self.blocks[row];
         if block.in_q1 {
             self.q1.cool(row, block);
-            self.cold_in_q1.change(true, false, left);
+            self.idle_in_q1.change(true, false, left);
             if let Some(hottest) = &mut self.hottest {
                 hottest.remove(row, block);
             }
@@ -512,11 +536,15 @@ impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
         if q1.len() as u32 > self.q1_max || len > self.capacity {
             return Err(format!("{} in Q1 of {}, {len} in all", q1.len(), self.q1_max));
         }
+        if self.settings.is_hard && q2.len() as u32 > self.capacity - self.q1_max {
+            return Err(format!("{} in Q2 beside {} for Q1", q2.len(), self.q1_max));
+        }
         let is_hot = |row: &&Row| self.blocks[**row].is_hot();
         let cold = q1.iter().filter(|row| !is_hot(row)).count();
-        let hot = q2.iter().filter(is_hot).count();
-        if (cold, hot) != (self.cold_in_q1.blocks as usize, self.hot_in_q2.blocks as usize) {
-            return Err(format!("{cold} cold in Q1 and {hot} hot in Q2 are counted otherwise"));
+        let free = if self.settings.is_hard { self.q1_max as usize - q1.len() } else { 0 };
+        let (idle, hot) = (cold + free, q2.iter().filter(is_hot).count());
+        if (idle, hot) != (self.idle_in_q1.blocks as usize, self.hot_in_q2.blocks as usize) {
+            return Err(format!("{idle} idle in Q1 and {hot} hot in Q2 are counted otherwise"));
         }
         let mut hits = vec![0; self.q2_hits.len()];
         q2.iter().for_each(|&row| hits[usize::from(self.blocks[row].hits)] += 1);

@@ -1,8 +1,8 @@
 //! The options of HFA's variants, and how they are listed.
 
 use super::super::chances::{CHANCE, START};
-use super::super::hint_k::STEPS;
-use super::super::info::SchemeInfo;
+use super::super::hint_k::{ARRIVAL, STEPS};
+use super::super::info::{Build, Built, SchemeInfo};
 use super::super::stack::stack;
 use super::{Base, DHfa, HHfa, PHfa};
 use crate::policy::{Arguments, Kind, Parameter};
@@ -58,6 +58,12 @@ const PARTITION: Parameter = Parameter {
     default: "dynamic",
     help: "whether that share changes every period",
 };
+const QUEUES: Parameter = Parameter {
+    name: "queues",
+    kind: Kind::Word(&["hard", "soft"]),
+    default: "soft",
+    help: "whether the base queue keeps to its own size, or uses free room of the hot queue",
+};
 const EXPIRY: Parameter = Parameter {
     name: "hotness",
     kind: Kind::Word(&["expires", "stays"]),
@@ -71,117 +77,51 @@ const RISE: Parameter = Parameter {
     help: "whether a hit takes a block into the hot queue, or hints alone",
 };
 
-pub(in super::super) const D_HFA: SchemeInfo = SchemeInfo {
-    name: "d-hfa",
-    summary: "demote, with a hot queue for blocks that moved or were hit often",
-    source: SOURCE,
-    policies: &["lru"],
-    two_passes: false,
-    parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE],
-    build: |arguments, build| stack(&build, |_, config| DHfa::new(Base::Demote, arguments, config)),
-};
+pub(in super::super) const D_HFA: SchemeInfo = variant(
+    "d-hfa",
+    "demote, with a hot queue for blocks that moved or were hit often",
+    &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, QUEUES, EXPIRY, RISE],
+    |arguments, build| stack(&build, |_, config| DHfa::new(Base::Demote, arguments, config)),
+);
 
-pub(in super::super) const P_HFA: SchemeInfo = SchemeInfo {
-    name: "p-hfa",
-    summary: "promote, with a hot queue for blocks that moved or were hit often",
-    source: SOURCE,
-    policies: &["lru"],
-    two_passes: false,
-    parameters: &[
-        K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, CHANCE, START,
+pub(in super::super) const P_HFA: SchemeInfo = variant(
+    "p-hfa",
+    "promote, with a hot queue for blocks that moved or were hit often",
+    &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, QUEUES, EXPIRY, RISE, CHANCE, START],
+    |arguments, build| stack(&build, |_, config| PHfa::new(Base::Promote, arguments, config)),
+);
+
+pub(in super::super) const H_HFA: SchemeInfo = variant(
+    "h-hfa",
+    "hint-k, with a hot queue for blocks that moved or were hit often",
+    &[
+        K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, QUEUES, EXPIRY, RISE, STEPS,
+        ARRIVAL,
     ],
-    build: |arguments, build| {
-        stack(&build, |_, config| PHfa::new(Base::Promote, arguments, config))
-    },
-};
-
-pub(in super::super) const H_HFA: SchemeInfo = SchemeInfo {
-    name: "h-hfa",
-    summary: "hint-k, with a hot queue for blocks that moved or were hit often",
-    source: SOURCE,
-    policies: &["lru"],
-    two_passes: false,
-    parameters: &[K, PERIOD, DECAY, LEAST, TABLE, ENTRIES, HOT, PARTITION, EXPIRY, RISE, STEPS],
-    build: |arguments, build| stack(&build, |_, config| HHfa::new(Base::HintK, arguments, config)),
-};
+    |arguments, build| stack(&build, |_, config| HHfa::new(Base::HintK, arguments, config)),
+);
 
 pub(in super::super) const ORACLE: SchemeInfo = SchemeInfo {
-    name: "oracle-hfa",
-    summary: "d-hfa told the moves to come, by a first pass (an approximation, no bound)",
-    source: SOURCE,
-    policies: &["lru"],
     two_passes: true,
-    parameters: D_HFA.parameters,
-    build: |arguments, build| {
-        stack(&build, |node, config| {
-            let d_hfa = DHfa::new(Base::Demote, arguments, config);
-            d_hfa.with_log(build.log.as_deref(), node)
-        })
-    },
+    ..variant(
+        "oracle-hfa",
+        "d-hfa told the moves to come, by a first pass (an approximation, no bound)",
+        D_HFA.parameters,
+        |arguments, build| {
+            stack(&build, |node, config| {
+                let d_hfa = DHfa::new(Base::Demote, arguments, config);
+                d_hfa.with_log(build.log.as_deref(), node)
+            })
+        },
+    )
 };
 
-/// The options by value.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
-    pub(super) k: u64,
-    pub(super) period: u64,
-    pub(super) decay: f64,
-    pub(super) least: f64,
-    pub(super) table_share: f64,
-    pub(super) entries: Option<u32>,
-    pub(super) is_dynamic: bool,
-    pub(super) expires: bool,
-    pub(super) steps: u64,
-    pub(super) rises_by_hits: bool,
-    hot_share: f64,
-    /// References for which a move counts: kT of the paper; infinite if no move counts.
-    span: f64,
-}
-
-/// Without the option `period` a slot has one reference for each `PERIOD_BLOCKS` blocks of the
-/// caches on a client's way, at most `PERIOD_MAX`.
-const PERIOD_MAX: u64 = 1000;
-const PERIOD_BLOCKS: u64 = 10;
-
-fn auto_period(way_blocks: u64) -> u64 {
-    (way_blocks / PERIOD_BLOCKS).clamp(1, PERIOD_MAX)
-}
-
-impl Settings {
-    /// `way_blocks`: blocks of all caches on a client's way.
-    pub(super) fn new(base: Base, arguments: &Arguments, way_blocks: u64) -> Self {
-        let k = arguments.integer("k");
-        let period = arguments.integer_or_word("period");
-        let period = period.unwrap_or_else(|| auto_period(way_blocks));
-        let span = if k == 0 { f64::INFINITY } else { (k * period) as f64 };
-        Self {
-            k,
-            period,
-            decay: arguments.real("decay"),
-            least: arguments.real("fmin"),
-            table_share: arguments.real("tout") / 100.0,
-            entries: arguments.integer_or_word("entries").map(|entries| entries as u32),
-            is_dynamic: arguments.word("partition") == "dynamic",
-            expires: k > 0 && arguments.word("hotness") == "expires",
-            steps: if base == Base::HintK { arguments.integer("steps") } else { 1 },
-            hot_share: arguments.real("hot"),
-            rises_by_hits: arguments.word("rise") == "hit",
-            span,
-        }
-    }
-
-    /// The initial limit of Q1 in blocks.
-    pub(super) fn first_q1_max(&self, capacity: u32) -> u32 {
-        if self.k == 0 || capacity < 2 || self.hot_share == 0.0 {
-            return 0;
-        }
-        ((f64::from(capacity) * self.hot_share) as u32).clamp(1, capacity - 1)
-    }
-
-    /// H of the paper, equation 3; 0 without a hot queue.
-    #[inline(always)]
-    pub(super) fn hotness(&self, frequency: f64, hits: u16, stay: u64) -> f64 {
-        let moves = frequency / self.span;
-        if self.k == 0 { moves } else { moves + f64::from(hits) / stay as f64 }
-    }
+const fn variant(
+    name: &'static str,
+    summary: &'static str,
+    parameters: &'static [Parameter],
+    build: fn(&Arguments, Build<'_>) -> Built,
+) -> SchemeInfo {
+    let policies = &["lru"];
+    SchemeInfo { name, summary, source: SOURCE, policies, two_passes: false, parameters, build }
 }

@@ -44,6 +44,10 @@ pub(crate) struct HfaModel {
     fixed: bool,
     expires: bool,
     by_hint: bool,
+    /// Whether Q2 keeps to its own size (A15).
+    hard: bool,
+    /// Whether the arrival from the disk is a promotion, for H-HFA.
+    arrival_counts: bool,
     levels: Vec<Level>,
     blocks: Vec<Block>,
     chances: Chances,
@@ -74,6 +78,8 @@ impl HfaModel {
             fixed: options.get("partition") == Some("fixed"),
             expires: options.get("hotness") != Some("stays"),
             by_hint: options.get("rise") == Some("hint"),
+            hard: options.get("queues") == Some("hard"),
+            arrival_counts: options.get("arrival") != Some("nothing"),
             levels: sizes.iter().map(level).collect(),
             blocks: vec![Block::default(); 64],
             chances: Chances::new(options, sizes, seed),
@@ -141,6 +147,16 @@ impl HfaModel {
         self.levels[i].q1.len() + self.levels[i].q2.len() == self.levels[i].size
     }
 
+    /// Blocks that Q2 may hold now.
+    fn places_of_q2(&self, i: usize) -> usize {
+        let Level { size, c1, q1, .. } = &self.levels[i];
+        if self.hard { size - c1 } else { size - q1.len() }
+    }
+
+    fn has_q2_room(&self, i: usize) -> bool {
+        self.levels[i].q2.len() < self.places_of_q2(i)
+    }
+
     /// Place in a queue by hotness: behind the last block that is hotter.
     fn place_by_heat(&self, queue: &[u32], x: u32) -> usize {
         queue.iter().position(|&y| self.h(y) <= self.h(x)).unwrap_or(queue.len())
@@ -173,6 +189,16 @@ impl HfaModel {
         q2.iter().rev().copied().find(|&x| self.khv(x) == least)
     }
 
+    /// The last to go of Q2: its head; by KHV: the largest, nearest the head among equals.
+    fn q2_head(&self, i: usize) -> u32 {
+        let q2 = &self.levels[i].q2;
+        if self.kind != Kind::H {
+            return q2[0];
+        }
+        let most = q2.iter().map(|&x| self.khv(x)).fold(0.0, f64::max);
+        q2.iter().copied().find(|&x| self.khv(x) == most).unwrap()
+    }
+
     fn q1_tail(&self, i: usize) -> Option<u32> {
         self.levels[i].q1.last().copied()
     }
@@ -200,7 +226,7 @@ impl HfaModel {
         let hot = if self.kind == Kind::H { remembered } else { f > self.f_min };
         let hot = hot && self.levels[i].c1 > 0;
         if !hot {
-            let victim = if self.full(i) { self.take_victim(i) } else { None };
+            let victim = if self.has_q2_room(i) { None } else { self.take_victim(i) };
             self.put_q2(i, x);
             self.leave(i, victim, exchanges);
             return;
@@ -220,7 +246,7 @@ impl HfaModel {
         }
         let tail = self.levels[i].q1.pop().unwrap();
         self.put_q1(i, x);
-        if !self.full(i) {
+        if self.levels[i].q2.len() < self.levels[i].size - self.levels[i].c1 {
             self.put_q2(i, tail);
             return None;
         }
@@ -323,7 +349,10 @@ impl HfaModel {
                     self.rise(i, i - 1, x);
                 }
                 Some(i) => self.hit(i, x),
-                None => self.receive(0, x, false, 0.0, false),
+                None => {
+                    self.blocks[x as usize].history.extend(self.arrival_counts.then_some(2));
+                    self.receive(0, x, false, 0.0, false);
+                }
             },
             Kind::P => self.promote(found, x, is_write),
         }
@@ -334,15 +363,14 @@ impl HfaModel {
     fn is_to_rise(&self, i: usize, x: u32) -> bool {
         let weakest =
             self.levels[i - 1].q2.iter().map(|&y| self.khv(y)).fold(f64::INFINITY, f64::min);
-        !self.full(i - 1) || self.khv(x) > weakest
+        self.has_q2_room(i - 1) || self.khv(x) > weakest
     }
 
     fn promote(&mut self, found: Option<usize>, x: u32, is_write: bool) {
         let (levels, blocks) = (&self.levels, &self.blocks);
+        let has_room: Vec<bool> = (0..levels.len()).map(|i| self.has_q2_room(i)).collect();
         let life = |i: usize| match (levels[i].q2.first(), levels[i].q2.last()) {
-            (Some(&new), Some(&old))
-                if levels[i].q1.len() + levels[i].q2.len() == levels[i].size =>
-            {
+            (Some(&new), Some(&old)) if !has_room[i] => {
                 let (new, old) = (&blocks[new as usize], &blocks[old as usize]);
                 new.updated.saturating_sub(old.updated) as f64
             }
@@ -402,7 +430,9 @@ impl HfaModel {
         for i in 0..self.levels.len() {
             let cold = self.levels[i].q1.iter().filter(|&&x| self.h(x) == 0.0).count();
             let warm = self.levels[i].q2.iter().filter(|&&x| self.h(x) > 0.0).count();
-            self.levels[i].cold += cold as u64;
+            // Hard queues: a free place of Q1 is as good as a cold block there.
+            let free = if self.hard { self.levels[i].c1 - self.levels[i].q1.len() } else { 0 };
+            self.levels[i].cold += (cold + free) as u64;
             self.levels[i].warm += warm as u64;
             if self.now % self.period != 0 {
                 continue;
@@ -431,6 +461,12 @@ impl HfaModel {
                 let Some(x) = from_head.into_iter().find(|&x| self.h(x) > 0.0) else { break };
                 self.out(i, x);
                 if self.kind == Kind::D { self.levels[i].q1.push(x) } else { self.put_q1(i, x) }
+            }
+            // Hard queues: those that Q2 has no place for now, from its head to Q1's tail.
+            while self.hard && self.levels[i].q2.len() > self.levels[i].size - self.levels[i].c1 {
+                let x = self.q2_head(i);
+                self.out(i, x);
+                self.levels[i].q1.push(x);
             }
         }
     }

@@ -45,6 +45,8 @@ fn modelled() -> Vec<String> {
         "promote-arc,probability=fixed,start=0.3",
         "hint-k",
         "hint-k,steps=2",
+        "hint-k,arrival=nothing",
+        "hint-k,steps=2,arrival=nothing",
         "bidifilter,sketch=exact",
         "bidifilter,sketch=exact,frequent=0.8,protected=0.3",
         "bidifilter,sketch=exact,frequent=0,protected=1",
@@ -67,10 +69,16 @@ fn modelled() -> Vec<String> {
             "period=7,entries=16,partition=fixed,hot=0.3,hotness=stays",
             "period=4,entries=8,rise=hint,fmin=0",
             "k=0",
+            "period=4,entries=8,queues=hard",
+            "period=3,entries=64,k=3,fmin=0,hot=0.2,queues=hard,hotness=stays",
+            "period=7,entries=16,partition=fixed,hot=0.7,queues=hard",
+            "k=0,queues=hard",
         ] {
             all.push(format!("{name},{options}"));
         }
     }
+    let nothing = ["period=4,entries=8", "period=3,entries=64,k=3,queues=hard", "k=0"];
+    all.extend(nothing.map(|options| format!("h-hfa,{options},arrival=nothing")));
     all
 }
 
@@ -133,6 +141,24 @@ fn every_scheme_agrees_with_its_model_on_random_references() {
     }
 }
 
+/// In each slot some blocks are hit, and then pushed out by others. So Q1 grows by more places than
+/// Q2 has hot blocks in the end, and with hard queues cold ones must follow them.
+#[test]
+fn hard_queues_agree_with_the_model_where_hot_blocks_leave_within_a_slot() {
+    let slot = |slot: u32| {
+        let hit = (0..5).flat_map(move |i| [7 * slot + i; 2]);
+        hit.chain((20..30).map(move |i| 7 * slot + i))
+    };
+    let refs: Vec<_> = (0..60).flat_map(slot).map(|block| Reference::read(block % 60)).collect();
+    for name in ["d-hfa", "p-hfa", "p-hfa,probability=fixed,start=1", "h-hfa"] {
+        for (k, hot, sizes) in [(2, 0.2, [8, 8]), (2, 0.2, [6, 12]), (4, 0.1, [12, 12])] {
+            let options = format!("period=20,k={k},rise=hint,fmin=100,entries=64,hot={hot}");
+            let text = format!("{name},{options},queues=hard");
+            compare(&text, &sizes, &refs, 42).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
 /// Every sequence of six references to three blocks, and of eight to two.
 #[test]
 fn every_scheme_agrees_with_its_model_on_all_short_sequences() {
@@ -177,6 +203,25 @@ fn without_slots_hfa_is_the_scheme_underneath() {
         let hits: Vec<_> = refs.iter().map(|r| lru.access(r.entry(), &mut out)).collect();
         let ours = answers("d-hfa,k=0", &sizes, &refs, seed);
         assert_eq!(ours.iter().map(Option::is_some).collect::<Vec<_>>(), hits, "seed {seed}");
+    }
+}
+
+/// Where arrivals count, a demotion leaves a value as it is. So all values on a line are equal, and
+/// no block comes up, as docs/developer/algorithms.md says.
+#[test]
+fn hint_k_promotes_nothing_on_a_line_where_arrivals_count() {
+    for seed in seeds(10) {
+        let mut random = Random(seed);
+        let topology = Topology::line(&[1 + random.below(6), 1 + random.below(12), 4]).unwrap();
+        let mut promoted = |text: &str| {
+            let (mut ours, mut moves) = (scheme(text, &topology, seed), Vec::new());
+            for reference in random_refs(&mut random, 400, 20, false) {
+                ours.reference(0, reference, &mut moves);
+            }
+            moves.iter().filter(|m| matches!(m, Move::Promoted(..))).count()
+        };
+        assert_eq!(promoted("hint-k,arrival=counts"), 0, "seed {seed}");
+        assert!(promoted("hint-k,arrival=nothing") > 0, "seed {seed}");
     }
 }
 
@@ -291,7 +336,12 @@ fn conserve(name: &str, topology: &Topology, ours: &mut dyn Scheme, random: &mut
 
 #[test]
 fn schemes_come_back_as_they_were_written_and_nonsense_is_refused() {
-    for text in ["demote", "demote,array=seg", "d-hfa,k=4,partition=fixed", "hint-k,steps=2"] {
+    for text in [
+        "demote",
+        "demote,array=seg",
+        "d-hfa,k=4,partition=fixed",
+        "hint-k,steps=2,arrival=nothing",
+    ] {
         assert_eq!(text.parse::<SchemeSpec>().unwrap().to_string(), text);
     }
     for (text, why) in [

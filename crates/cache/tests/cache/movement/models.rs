@@ -76,6 +76,7 @@ impl Model {
                 sizes: sizes.to_vec(),
                 levels: vec![Vec::new(); sizes.len()],
                 history: vec![Vec::new(); 64],
+                arrival_counts: options.get("arrival") != Some("nothing"),
                 moved: (0, 0),
             }),
             "bidifilter" => Self::BiDiFilter(BiDiFilter::new(&options, sizes)),
@@ -274,6 +275,8 @@ pub(crate) struct HintK {
     levels: Vec<Vec<u32>>,
     /// Moves of each block, newest first: 2 promoted, 1 demoted.
     history: Vec<Vec<u32>>,
+    /// Whether the arrival from the disk is a promotion.
+    arrival_counts: bool,
     moved: (usize, usize),
 }
 
@@ -317,6 +320,7 @@ impl HintK {
         self.moved = (0, 0);
         let found = self.levels.iter().position(|level| level.contains(&x));
         let Some(i) = found else {
+            self.history[x as usize].extend(self.arrival_counts.then_some(2));
             self.insert(0, x);
             return None;
         };

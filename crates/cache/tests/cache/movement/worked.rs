@@ -11,7 +11,8 @@ fn letter(entry: u32) -> String {
     char::from(b'A' + entry as u8).to_string()
 }
 
-/// The scheme of an example as the command line would name it.
+/// The scheme of an example as the command line would name it, in the readings that the examples
+/// were made with.
 fn text(e: &Value) -> String {
     let params = &e["params"];
     let word = |key: &str| params[key].as_str().unwrap_or("").to_lowercase();
@@ -20,12 +21,14 @@ fn text(e: &Value) -> String {
         "PROMOTE-LRU" => {
             format!("promote,probability=fixed,start={}", params["prob_promote_L2"])
         }
-        "Hint-K" => format!("hint-k,steps={}", params["K"]),
+        "Hint-K" => format!("hint-k,steps={},arrival=nothing", params["K"]),
         name => {
             let fixed = word("partition").starts_with("fixed");
             let partition = if fixed { ",partition=fixed" } else { "" };
             let (period, entries) = (&params["T"], &params["T_out_entries"]);
-            format!("{},period={period},entries={entries}{partition}", name.to_lowercase())
+            let arrival = if name == "H-HFA" { ",arrival=nothing" } else { "" };
+            let name = name.to_lowercase();
+            format!("{name},period={period},entries={entries},queues=soft{partition}{arrival}")
         }
     }
 }
