@@ -202,6 +202,7 @@ def readings(program, found):
         ("hotness expires, T = 1000", "period=1000"),
         ("hotness expires, T by size", ""),
         ("the same, only hints raise", "rise=hint"),
+        ("the same, hard queues", "queues=hard"),
         ("the same, fixed 2:8", "partition=fixed,hot=0.2"),
         ("the same, fixed 8:2", "partition=fixed,hot=0.8"),
     ]
@@ -213,6 +214,37 @@ def readings(program, found):
             times = [f"{report['response_time_ms']:.3f}" for report in runs]
             lines.append([hfa if options is not None else base, name] + times)
     return table(["scheme", "reading"] + [mark for *_, mark in found], lines)
+
+
+def arrivals(program, found):
+    """Hint-K and H-HFA where the arrival from the disk counts as a promotion, or for nothing, beside DEMOTE."""
+    lines = []
+    for trace, sizes, more, mark in found:
+        demote = simulate(program, trace, sizes, "demote", more=more + bounds_of("demote", more))
+        runs = [simulate(program, trace, sizes, f"{scheme},arrival={arrival}", more=more)
+                for scheme in ["hint-k", "h-hfa"] for arrival in ["nothing", "counts"]]  # fmt: skip
+        cells = [mark]
+        for report in [demote, *runs]:
+            hits = 100 * report["aggregate"]["read_hit_ratio"]
+            cells.append(f"{hits:.1f} / {report['response_time_ms']:.3f}")
+        cells += [f"{run['movement']['promotions_per_1000']:.0f}" for run in runs]
+        lines.append(cells)
+    names = [f"{scheme}, {arrival}" for scheme in ["hint-k", "h-hfa"] for arrival in ["nothing", "counts"]]
+    return table(["trace", "demote", *names, *(f"up: {name}" for name in names)], lines)
+
+
+def queue_sizes(program, found):
+    """Hit ratios of HFA with hard and with soft queues, over fixed shares of the hot queue and the one that changes."""
+    shares = [("dynamic", ""), *((f"Q1 {hot}", f",partition=fixed,hot={hot}") for hot in [0.1, 0.5, 0.9])]
+    lines = []
+    for _, hfa in PAIRS:
+        for queues in ["hard", "soft"]:
+            for name, options in shares:
+                placement = f"{hfa},queues={queues}{options}"
+                runs = [simulate(program, t, s, placement, more=m) for t, s, m, _ in found]
+                hits = [100 * run["aggregate"]["read_hit_ratio"] for run in runs]
+                lines.append([hfa, queues, name] + [f"{value:.1f}" for value in hits])
+    return table(["scheme", "queues", "share"] + [mark for *_, mark in found], lines)
 
 
 def slots(program, found):
@@ -353,6 +385,8 @@ def main():
         write("gains", gains(program, found))
         tried = [one for one in found if one[3] in TRIED]
         write("readings", readings(program, tried))
+        write("hint-k", arrivals(program, found))
+        write("queues", queue_sizes(program, tried))
         write("slots", slots(program, tried))
         write("margins", margins(program, found))
         write("variants", variants(program, found))

@@ -159,17 +159,34 @@ def figure7(program, traces):
 
 
 PARTS = 20
+# Both readings of the sizes of Q1 and Q2: docs/developer/algorithms.md.
+QUEUES = ["hard", "soft"]
 
 
 def figure8(program, traces):
-    """Three levels over time: hit ratio of the first level, and Q1's share of it."""
+    """Three levels over time: hit ratio of the first level, and Q1's share of it; with hard and with soft queues."""
+    parts = [over_time(program, traces, queues) for queues in QUEUES]
+    published = [["", "TPC-C (missing: SNIA IOTTA)", s, a, b, c] for s, a, b, c in
+                 [("d-hfa", 54, "±4.6", 13), ("p-hfa", 39, "±4.8", 9), ("h-hfa", 62, "±8.9", "> 70")]]  # fmt: skip
+    heading = ["queues", "trace", "scheme", "hits of the first level, % (last three fifths)", "variation, %", "Q1, %"]
+    return both(parts, "Over time:", heading, published)
+
+
+def both(parts, caption, heading, rows=()):
+    """The claims, panels and rows of both kinds of queues, one after the other."""
+    claims, panels, rows_of_each = zip(*parts)
+    return Findings(sum(claims, []), sum(panels, []), [(caption, heading, sum(rows_of_each, list(rows)))])
+
+
+def over_time(program, traces, queues):
     panels, rows, settles, shares = [], [], {}, {}
-    plan = [(program, t, v, t.sizes(0.25)[0], "1:2:4", "--samples", PARTS) for t in traces for _, v in PAIRS]
-    reports = program.many(run, plan)
+    plan = [(program, t, f"{v},queues={queues}", t.sizes(0.25)[0], "1:2:4", "--samples", PARTS) for t in traces for _, v in PAIRS]
+    reports = iter(zip(plan, program.many(run, plan)))
     said = {"d-hfa": (0, 30), "p-hfa": (0, 30), "h-hfa": (60, 100)}
-    for index, trace in enumerate(traces):
+    for trace in traces:
         lines = {}
-        for (_, _, variant, size, *_), report in list(zip(plan, reports))[index * 3 : index * 3 + 3]:
+        for _, variant in PAIRS:
+            (_, _, _, size, *_), report = next(reports)
             samples = report["movement"]["samples"]
             hit = [100 * sample["shares"][0] for sample in samples]
             hot = [100 * sample["hot_blocks"][0] / size for sample in samples]
@@ -180,18 +197,15 @@ def figure8(program, traces):
             moves = 100 * (max(late) - min(late)) / 2 / mean
             settles[f"{trace.name} {variant}"] = moves < 10
             shares[f"{trace.name} {variant}"] = said[variant][0] <= mean_hot <= said[variant][1]
-            rows.append([trace.name, variant, one(mean), f"±{moves:.0f}", one(mean_hot)])
-        panels.append(Panel(f"{trace.name}, 1:2:4", lines, "part of the run", "% of the first level", is_log=False, top=100))
+            rows.append([queues, trace.name, variant, one(mean), f"±{moves:.0f}", one(mean_hot)])
+        panels.append(Panel(f"{trace.name}, 1:2:4, {queues}", lines, "part of the run", "% of the first level", is_log=False, top=100))
     claims = [
-        Claim("the hit ratio settles", "the first level's hit ratio settles after 4 to 8 of 20 periods and varies by 5 to 9 %; "
-              "here: by under a tenth", settles, "±" + span([float(row[3][1:]) for row in rows], " %")),
-        Claim("Q1's share", "Q1 settles at 13 (D), 9 (P), over 70 % (H) of the first level; here: below 30, 30, above 60",
-              shares, "; ".join(f"{row[0]} {row[1]} {row[4]} %" for row in rows)),
+        Claim(f"the hit ratio settles, {queues} queues", f"{queues} queues: the first level's hit ratio settles after 4 to 8 of 20 "
+              "periods and varies by 5 to 9 %; here: by under a tenth", settles, "±" + span([float(row[4][1:]) for row in rows], " %")),
+        Claim(f"Q1's share, {queues} queues", f"{queues} queues: Q1 settles at 13 (D), 9 (P), over 70 % (H) of the first level; here: "
+              "below 30, 30, above 60", shares, "; ".join(f"{row[1]} {row[2]} {row[5]} %" for row in rows)),
     ]  # fmt: skip
-    heading = ["trace", "scheme", "hits of the first level, % (last three fifths)", "variation, %", "Q1, %"]
-    rows[:0] = [["TPC-C (missing: SNIA IOTTA)", s, a, b, c] for s, a, b, c in
-                [("d-hfa", 54, "±4.6", 13), ("p-hfa", 39, "±4.8", 9), ("h-hfa", 62, "±8.9", "> 70")]]  # fmt: skip
-    return Findings(claims, panels, [("Over time:", heading, rows)])
+    return claims, panels, rows
 
 
 SPLITS = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9]
@@ -199,12 +213,19 @@ BEST = {"d-hfa": 0.2, "p-hfa": 0.1, "h-hfa": 0.8}
 
 
 def figure9(program, traces):
-    """Fixed splits between Q1 and Q2, against the dynamic one."""
+    """Fixed splits between Q1 and Q2, against the dynamic one; with hard and with soft queues."""
+    parts = [splits(program, traces, queues) for queues in QUEUES]
+    heading = ["queues", "trace", "scheme", "dynamic"] + [f"Q1 {hot:g}" for hot in SPLITS] + ["best"]
+    return both(parts, "Hit ratio of all levels in per cent:", heading)
+
+
+def splits(program, traces, queues):
     panels, rows, best_at, worse = [], [], {}, {}
     for trace in traces:
         size, lines = trace.sizes(0.25)[0], {}
         for _, variant in PAIRS:
-            names = [variant] + [f"{variant},partition=fixed,hot={hot}" for hot in SPLITS]
+            scheme = f"{variant},queues={queues}"
+            names = [scheme] + [f"{scheme},partition=fixed,hot={hot}" for hot in SPLITS]
             reports = program.many(run, [(program, trace, name, size, "1:2:4") for name in names])
             dynamic, *fixed = [hit_ratio(report) for report in reports]
             lines[variant] = (SPLITS, fixed)
@@ -213,16 +234,15 @@ def figure9(program, traces):
             key = f"{trace.name} {variant}"
             best_at[key] = abs(best - BEST[variant]) <= 0.1001
             worse[key] = max(fixed) < dynamic
-            rows.append([trace.name, variant, one(dynamic)] + [one(value) for value in fixed] + [f"{best:g}"])
-        panels.append(Panel(f"{trace.name}, 1:2:4", lines, "share of Q1", "hit ratio of all levels, %", is_log=False))
+            rows.append([queues, trace.name, variant, one(dynamic)] + [one(value) for value in fixed] + [f"{best:g}"])
+        panels.append(Panel(f"{trace.name}, 1:2:4, {queues}", lines, "share of Q1", "hit ratio of all levels, %", is_log=False))
     claims = [
-        Claim("best fixed split", "the best fixed shares of Q1 are 0.2 (D), 0.1 (P), 0.8 (H); here: within 0.1", best_at,
-              "; ".join(f"{row[0]} {row[1]} {row[-1]}" for row in rows)),
-        Claim("dynamic is better", "the best fixed split is (11 %) worse than the dynamic one", worse,
+        Claim(f"best fixed split, {queues} queues", f"{queues} queues: the best fixed shares of Q1 are 0.2 (D), 0.1 (P), 0.8 (H); here: "
+              "within 0.1", best_at, "; ".join(f"{row[1]} {row[2]} {row[-1]}" for row in rows)),
+        Claim(f"dynamic is better, {queues} queues", f"{queues} queues: the best fixed split is (11 %) worse than the dynamic one", worse,
               f"dynamic ahead in {sum(worse.values())} of {len(worse)}"),
     ]  # fmt: skip
-    heading = ["trace", "scheme", "dynamic"] + [f"Q1 {hot:g}" for hot in SPLITS] + ["best"]
-    return Findings(claims, panels, [("Hit ratio of all levels in per cent:", heading, rows)])
+    return claims, panels, rows
 
 
 SLOTS = [0, 1, 2, 3, 4, 5, 6, 8]

@@ -64,6 +64,6 @@ ALL = [
     Study("hfa-figure6", "movement", "HFA figure 6", "hint frequency", movement.figure6, MOVED, HFA),
     Study("hfa-figure7", "movement", "HFA figure 7", "space", movement.figure7, MOVED, HFA),
     Study("hfa-figure8", "movement", "HFA figure 8", "stability", movement.figure8, [OLTP, POSTGRES_L1], HFA),
-    Study("hfa-figure9", "movement", "HFA figure 9", "fixed split", movement.figure9, [OLTP, POSTGRES_L1], HFA),
+    Study("hfa-figure9", "movement", "HFA figure 9", "fixed split", movement.figure9, REFERENCES, HFA),
     Study("hfa-figure10", "movement", "HFA figure 10", "the effect of k", movement.figure10, [OLTP, POSTGRES_L1], HFA),
 ]  # fmt: skip
