@@ -2,7 +2,7 @@
 policies (without OPT) over the traces that are there (UNDERCROFT_TRACES, else ../shared/traces), and
 over traces joined from them, and writes the tables of docs/measurements/auto.md between the marks of
 each. Traces that are not there are named. It takes some minutes; sweeps are resumed from
-out/auto, but runs of `auto` that are older than the program are made again.
+out/auto, but runs of auto, LFRU and FBR that are older than the program are made again.
 """
 
 import json
@@ -69,27 +69,49 @@ def joined(parts):
 
 
 def drop_old(folder, program):
-    """Drops the runs of auto that an older program made; those of the other policies stay."""
+    """Drops the runs of policies whose defaults changed that an older program made; the others stay."""
     path = folder / "runs.jsonl"
     if path.exists() and path.stat().st_mtime < pathlib.Path(program).stat().st_mtime:
         lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join(l for l in lines if json.loads(l)["row"]["policy"] != "auto"))
+        changed = ["auto", "lfru", "fbr"]
+        path.write_text("".join(l for l in lines if json.loads(l)["row"]["policy"] not in changed))
 
 
-def sweep(program, name, trace, client, more):
-    """For each size below the number of distinct blocks, the hit ratios of all policies in per cent."""
+def sweep(program, name, trace, client, more, policies=()):
+    """For each size below the number of distinct blocks, the hit ratios of these policies, or of all, in per cent."""
     folder = FOLDER / name.replace(" ", "-")
     drop_old(folder, program)
     command = [program, "sweep", str(trace), *more, "--warmup", "10%", "--json", "-o", str(folder)]
     command += ["--l2", ",".join(f"{size}blk" for size in SIZES)]
     command += ["--l1", f"{client}blk:lru"] if client else []
+    command += ["--policy", ",".join(policies)] if policies else []
     rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     cells = {}
-    for row in rows:
+    for number, row in enumerate(rows):
         if row["capacity_blocks"] < row["unique_blocks"] and row["reads"]:
             cell = cells.setdefault((name, row["capacity_blocks"]), {})
-            cell[row["policy"]] = 100 * row["read_hit_ratio"]
+            policy = policies[number // len(SIZES)] if policies else row["policy"]
+            cell[policy] = 100 * row["read_hit_ratio"]
     return cells
+
+
+def sweep_all(program, policies=()):
+    """The cells of all streams, and the names of those whose trace is not there."""
+    cells, absent = {}, []
+    for name, path, client, more in STREAMS:
+        if not (TRACES / path).exists():
+            absent.append(name)
+            continue
+        cells |= sweep(program, name, TRACES / path, None, more, policies)
+        if client:
+            cells |= sweep(program, f"{name} below {client}", TRACES / path, client, more, policies)
+    return cells, absent
+
+
+def half(cells, which):
+    """The cells of every other stream of the list, from the first (0) or the second (1) on."""
+    names = [stream[0] for stream in STREAMS][which::2]
+    return {key: cell for key, cell in cells.items() if key[0].split(" below")[0] in names}
 
 
 def best(cell):
@@ -101,9 +123,8 @@ def regrets(cells, policy="auto"):
     return [best(cell)[0] - cell[policy] for cell in cells.values()]
 
 
-def closeness(cells, policy):
-    """In which share of the cells a policy is close to the best fixed one; mean and highest regret."""
-    behind = regrets(cells, policy)
+def closeness(behind):
+    """The shares of these regrets up to half a point, one and one and a half; the mean and the highest."""
     share = lambda bound: f"{100 * sum(r <= bound for r in behind) / len(behind):.0f} %"
     mean = sum(behind) / len(behind)
     return [share(0.5), share(1), share(1.5), f"{mean:.2f}", f"{max(behind):.1f}"]
@@ -111,20 +132,18 @@ def closeness(cells, policy):
 
 def summary(cells, policies):
     """For each policy the share of the cells in which it is close to the best fixed one."""
-    lines = [[policy, *closeness(cells, policy)] for policy in policies]
+    lines = [[policy, *closeness(regrets(cells, policy))] for policy in policies]
     lines.sort(key=lambda line: float(line[4]))
     return table(["policy", "within 0.5", "within 1", "within 1.5", "mean", "worst"], lines)
 
 
 def halves(cells):
     """How close auto is on every other stream of the list, and on the rest."""
-    streams = [stream[0] for stream in STREAMS]
     lines = []
-    for half, what in enumerate(["the 1st, 3rd, ...", "the 2nd, 4th, ..."]):
-        names = streams[half::2]
-        part = {key: cell for key, cell in cells.items() if key[0].split(" below")[0] in names}
+    for which, what in enumerate(["the 1st, 3rd, ...", "the 2nd, 4th, ..."]):
+        part = half(cells, which)
         if part:
-            lines.append([f"{what} stream", str(len(part)), *closeness(part, "auto")])
+            lines.append([f"{what} stream", str(len(part)), *closeness(regrets(part))])
     return table(["half", "cells", "within 0.5", "within 1", "within 1.5", "mean", "worst"], lines)
 
 
@@ -139,14 +158,8 @@ def all_cells(cells):
 
 def main():
     program = sys.argv[1]
-    cells, changes, absent = {}, {}, []
-    for name, path, client, more in STREAMS:
-        if not (TRACES / path).exists():
-            absent.append(name)
-            continue
-        cells |= sweep(program, name, TRACES / path, None, more)
-        if client:
-            cells |= sweep(program, f"{name} below {client}", TRACES / path, client, more)
+    cells, absent = sweep_all(program)
+    changes = {}
     for parts in JOINED:
         name = ", ".join(pathlib.Path(part).name.split(".")[0] for part in parts)
         if all((TRACES / part).exists() for part in parts):
@@ -166,4 +179,5 @@ def main():
     DOC.write_text(text)
 
 
-main()
+if __name__ == "__main__":
+    main()

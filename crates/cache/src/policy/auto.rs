@@ -53,6 +53,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         let sketch = arguments.word("sketch");
         let member = |&name: &&str| {
             let text = match name {
+                "fbr" => format!("{name},{FBR}"),
                 "w-tinylfu" => format!("{name},sketch={sketch}"),
                 _ => name.into(),
             };
@@ -81,6 +82,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 
 /// The members; of two that are equal, the vote of the earlier one counts more.
 const MEMBERS: [&str; 6] = ["lirs", "lfu", "fbr", "mq", "s3-fifo", "w-tinylfu"];
+
+/// The sections of the member FBR.
+const FBR: &str = "new=0.3,old=0.25";
 
 /// The share of its vote that the second member has less if it is equal to the first, the third
 /// than the second, and so on. It decides ties.

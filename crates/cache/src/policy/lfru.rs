@@ -1,6 +1,8 @@
 //! LFRU, also LRFU: a spectrum from LRU to LFU. Every past reference has the weight (1/2)^(lambda *
 //! age). The block with the smallest sum of weights, its CRF, is evicted. `lambda` 1 is LRU, 0 is
-//! LFU; both papers tune it to the trace.
+//! LFU; both papers tune it to the trace. Unless it is given, it is `decay` divided by the
+//! capacity, and changes with it: a CRF keeps its value as of LAST, and fades from LAST on at the
+//! new rate.
 //!
 //! Lee et al. forget evicted blocks; TPDS 2004 (section 7.1) extends the policy by a memory of
 //! them. All CRFs fade at the same rate, so their order between two references does not change. The
@@ -32,23 +34,33 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     source: "Lee et al., SIGMETRICS 1999; Zhou, Chen & Li, TPDS 2004",
     parameters: &[
         Parameter {
+            name: "decay",
+            kind: Kind::Real(0.0, 1000.0),
+            default: "0.05",
+            help: "halvings of a reference's weight in as many references as the capacity",
+        },
+        Parameter {
             name: "lambda",
-            kind: Kind::Real(0.0, 1.0),
-            default: "0.001",
-            help: "halvings of a reference's weight a reference: 1 is LRU, 0 is LFU",
+            kind: Kind::RealOr(0.0, 1.0, "decay"),
+            default: "decay",
+            help: "instead of decay: halvings a reference; 1 is LRU, 0 is LFU",
         },
         GHOST,
     ],
     build: |arguments, context| {
-        Ok(Box::new(Lfru {
+        let lambda = arguments.real_or_word("lambda");
+        let mut policy = Lfru {
             capacity: context.capacity,
-            lambda: arguments.real("lambda"),
+            lambda: lambda.unwrap_or_default(),
+            decay: lambda.is_none().then(|| arguments.real("decay")),
             ghosts: Ghosts::new(GHOSTS, arguments.real("ghost"), context.capacity),
             blocks: Lists::new(1),
             heap: Heap::new(),
             now: 0,
             uses: 0,
-        }))
+        };
+        policy.derive_lambda(context.capacity);
+        Ok(Box::new(policy))
     },
 };
 
@@ -75,7 +87,10 @@ type Key = (f64, u64, u64);
 #[derive(Clone, Debug)]
 struct Lfru {
     capacity: u32,
+    /// Halvings of a weight a reference.
     lambda: f64,
+    /// What `lambda` is times the capacity; `None` if `lambda` stays as it was given.
+    decay: Option<f64>,
     ghosts: Ghosts,
     blocks: Lists<Block>,
     heap: Heap<Key>,
@@ -84,6 +99,20 @@ struct Lfru {
 }
 
 impl Lfru {
+    fn derive_lambda(&mut self, capacity: u32) {
+        self.capacity = capacity;
+        if let Some(decay) = self.decay {
+            self.lambda = decay / f64::from(capacity);
+        }
+    }
+
+    /// Brings all keys up to date: another `lambda` makes them larger or smaller.
+    fn renew_keys(&mut self) {
+        for entry in self.residents() {
+            self.heap.update(self.key(entry), entry);
+        }
+    }
+
     fn key(&self, entry: Entry) -> Key {
         let Block { crf, last, stamp } = self.blocks.data(entry);
         (crf.log2() + self.lambda * last as f64, last, stamp)
@@ -233,7 +262,8 @@ impl Policy for Lfru {
     }
 
     fn resize(&mut self, capacity: u32, out: &mut Evictions) {
-        self.capacity = capacity;
+        self.derive_lambda(capacity);
+        self.renew_keys();
         self.ghosts.resize(&mut self.blocks, capacity, out);
         while self.len() > capacity {
             self.evict(out);

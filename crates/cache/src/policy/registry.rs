@@ -63,6 +63,9 @@ pub enum Kind {
     IntegerOr(u64, u64, &'static str),
     /// A number in a range, ends included.
     Real(f64, f64),
+    /// A number in a range, ends included, or the name of the parameter that decides instead. It
+    /// is an error to give a number and that parameter.
+    RealOr(f64, f64, &'static str),
     /// One of these words.
     Word(&'static [&'static str]),
 }
@@ -74,6 +77,7 @@ impl fmt::Display for Kind {
             Self::Integer(min, max) => write!(f, "whole number from {min} to {max}"),
             Self::IntegerOr(min, max, word) => write!(f, "{} or {word}", Self::Integer(*min, *max)),
             Self::Real(min, max) => write!(f, "number from {min} to {max}"),
+            Self::RealOr(min, max, word) => write!(f, "{} or {word}", Self::Real(*min, *max)),
             Self::Word(words) => f.write_str(&words.join(" or ")),
         }
     }
@@ -84,9 +88,9 @@ impl fmt::Display for Kind {
 pub enum Argument {
     /// Of [`Kind::Integer`] or [`Kind::IntegerOr`].
     Integer(u64),
-    /// Of [`Kind::Real`].
+    /// Of [`Kind::Real`] or [`Kind::RealOr`].
     Real(f64),
-    /// Of [`Kind::Word`] or [`Kind::IntegerOr`].
+    /// Of [`Kind::Word`], [`Kind::IntegerOr`] or [`Kind::RealOr`].
     Word(&'static str),
 }
 
@@ -106,8 +110,11 @@ impl Kind {
             Self::Integer(min, max) => {
                 text.parse().ok().filter(|value| (min..=max).contains(value)).map(Argument::Integer)
             }
-            Self::IntegerOr(_, _, word) if text == word => Some(Argument::Word(word)),
+            Self::IntegerOr(_, _, word) | Self::RealOr(_, _, word) if text == word => {
+                Some(Argument::Word(word))
+            }
             Self::IntegerOr(min, max, _) => Self::Integer(min, max).parse(text),
+            Self::RealOr(min, max, _) => Self::Real(min, max).parse(text),
             Self::Real(min, max) => {
                 text.parse().ok().filter(|value| (min..=max).contains(value)).map(Argument::Real)
             }
@@ -161,7 +168,24 @@ impl Arguments {
                 ))
             })?;
         }
+        let is_given = |name| parameters.iter().zip(&given).any(|(p, &g)| g && p.name == name);
+        let both = arguments.instead(parameters).find(|(_, other)| is_given(*other));
+        if let Some((number, other)) = both {
+            let why = format!("{what}: {number} and {other} exclude each other: give one");
+            return Err(SpecError(why));
+        }
         Ok(arguments)
+    }
+
+    /// The parameters of [`Kind::RealOr`] that are numbers, each with the one that they replace.
+    fn instead(
+        &self,
+        parameters: &'static [Parameter],
+    ) -> impl Iterator<Item = (&'static str, &'static str)> {
+        parameters.iter().zip(&self.values).filter_map(|(p, value)| match (p.kind, value) {
+            (Kind::RealOr(_, _, other), Argument::Real(_)) => Some((p.name, other)),
+            _ => None,
+        })
     }
 
     /// Writes `,key=value` for every value that differs from the parameter's `usual` value.
@@ -196,9 +220,13 @@ impl Arguments {
     }
 
     pub(crate) fn real(&self, name: &str) -> f64 {
+        self.real_or_word(name).unwrap_or_else(|| panic!("parameter {name} is not a real number"))
+    }
+
+    pub(crate) fn real_or_word(&self, name: &str) -> Option<f64> {
         match self.get(name) {
-            Argument::Real(value) => value,
-            other => panic!("parameter {name} is {other}, not a real number"),
+            Argument::Real(value) => Some(value),
+            _ => None,
         }
     }
 

@@ -39,7 +39,9 @@ fn model(text: &str, capacity: u32) -> Box<dyn Model> {
     let value = |(name, value): (&'static str, undercroft_cache::policy::Argument)| {
         let text = value.to_string();
         match (name, text.as_str()) {
-            ("lifetime", "adaptive") | ("sketch" | "step" | "knows", _) => None,
+            ("lifetime", "adaptive") | ("lambda", "decay") | ("sketch" | "step" | "knows", _) => {
+                None
+            }
             ("ca", word) => Some((name, f64::from(u8::from(word == "yes")))),
             ("top", word) => Some((name, f64::from(u8::from(word == "keep")))),
             _ => Some((name, text.parse().expect("a number"))),
@@ -249,6 +251,54 @@ fn every_operation_mixed() {
                 .unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
         }
     }
+}
+
+/// A rate of fading that follows the capacity is that of the model, whatever happens to the cache.
+#[test]
+fn lfru_through_resizes_and_restarts() {
+    let texts = ["lfru", "lfru,decay=2", "lfru,lambda=0.01"];
+    for (seed, text) in seeds(12).into_iter().zip(texts.into_iter().cycle()) {
+        let mut random = Random(seed);
+        let mut model = model(text, 50);
+        let mut ours = HashedCache::new(engine(text, 50), seed);
+        for i in 0..4000 {
+            let evicted = match random.below(60) {
+                0 => {
+                    let capacity = 1 + random.below(100);
+                    ours.resize(capacity);
+                    model.resize(capacity)
+                }
+                1 => {
+                    let saved = ours.save().expect("a save");
+                    let policy = engine(text, ours.policy().capacity());
+                    ours = HashedCache::load(policy, seed, &saved).expect("what was saved");
+                    continue;
+                }
+                _ => {
+                    let block = random.block(200);
+                    let step = model.access(block);
+                    assert_eq!(ours.access(block.into()).hit, step.hit, "{text}, {seed}, {i}");
+                    step.evicted
+                }
+            };
+            let left: Vec<_> = ours.evicted().iter().map(|one| one.block as u32).collect();
+            assert_eq!(left, evicted, "{text} UNDERCROFT_SEED={seed} step {i}");
+            ours.validate().unwrap_or_else(|e| panic!("{text} UNDERCROFT_SEED={seed} {i}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn the_fading_of_lfru_is_given_once() {
+    for text in ["lfru,decay=0.05,lambda=0.5", "lfru,lambda=0,decay=1"] {
+        let error = Spec::parse(text).expect_err(text).to_string();
+        assert!(error.contains("lambda and decay exclude each other"), "{error}");
+    }
+    assert!(Spec::parse("lfru,decay=1,lambda=decay").is_ok());
+    let shown = |text: &str| Spec::parse(text).expect(text).to_string();
+    assert_eq!(shown("lfru,lambda=decay"), "lfru");
+    assert_eq!(shown("lfru,lambda=0.5"), "lfru,lambda=0.5");
+    assert_eq!(Spec::parse("lrfu,decay=0.05"), Spec::parse("lfru"));
 }
 
 #[test]

@@ -47,6 +47,9 @@ fn as_json(info: &PolicyInfo) -> serde_json::Value {
                     json!({"type": "integer", "min": min, "max": max, "or": word})
                 }
                 Kind::Real(min, max) => json!({"type": "real", "min": min, "max": max}),
+                Kind::RealOr(min, max, word) => {
+                    json!({"type": "real", "min": min, "max": max, "or": word})
+                }
                 Kind::Word(words) => json!({"type": "word", "words": words}),
             };
             json!({"name": p.name, "default": p.default, "range": range, "help": p.help})

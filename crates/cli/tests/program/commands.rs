@@ -407,7 +407,7 @@ fn every_policy_of_the_contract_is_listed_with_its_parameters() {
         ("fbr", "new old cmax amax ghost"),
         ("lru-2", "k crp ghost"),
         ("lru-k", "k crp ghost"),
-        ("lfru", "lambda ghost"),
+        ("lfru", "decay lambda ghost"),
         ("2q", "kin kout"),
         ("lirs", "hirs nonres top"),
         ("arc", ""),

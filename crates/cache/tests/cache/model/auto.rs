@@ -5,6 +5,11 @@ use serde_json::{Value, json};
 
 const MEMBERS: [&str; 6] = ["lirs", "lfu", "fbr", "mq", "s3-fifo", "w-tinylfu"];
 
+/// Those of the members that differ from their defaults.
+fn parameters(name: &str) -> &'static [(&'static str, f64)] {
+    if name == "fbr" { &[("new", 0.3), ("old", 0.25)] } else { &[] }
+}
+
 pub struct Auto {
     c: u32,
     memory: f64,
@@ -25,7 +30,7 @@ impl Auto {
             c,
             memory: p.get("memory", 16.0),
             margin: p.get("margin", 0.005),
-            members: MEMBERS.iter().map(|name| model(name, &[], c)).collect(),
+            members: MEMBERS.iter().map(|name| model(name, parameters(name), c)).collect(),
             scores: vec![0.0; MEMBERS.len()],
             votes: Vec::new(),
             since: 0,

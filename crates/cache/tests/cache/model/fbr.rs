@@ -27,8 +27,8 @@ impl Fbr {
     pub fn new(c: usize, p: Params) -> Fbr {
         Fbr {
             c,
-            new_share: p.get("new", 0.30),
-            old_share: p.get("old", 0.25),
+            new_share: p.get("new", 0.01),
+            old_share: p.get("old", 0.95),
             c_max: p.get("cmax", 8.0),
             a_max: p.get("amax", 100.0),
             ghost_share: p.get("ghost", 4.0),

@@ -16,7 +16,9 @@ struct Page {
 #[derive(Clone)]
 pub struct Lfru {
     c: usize,
-    lambda: f64,
+    /// As given; otherwise `decay` through c.
+    lambda: Option<f64>,
+    decay: f64,
     ghost_share: f64,
     now: u64,
     touches: u64,
@@ -29,7 +31,8 @@ impl Lfru {
     pub fn new(c: usize, p: Params) -> Lfru {
         Lfru {
             c,
-            lambda: p.get("lambda", 0.001),
+            lambda: p.find("lambda"),
+            decay: p.get("decay", 0.05),
             ghost_share: p.get("ghost", 4.0),
             now: 0,
             touches: 0,
@@ -38,17 +41,21 @@ impl Lfru {
         }
     }
 
+    fn lambda(&self) -> f64 {
+        self.lambda.unwrap_or(self.decay / self.c as f64)
+    }
+
     fn find(&self, b: Block) -> Option<usize> {
         self.pages.iter().position(|p| p.b == b)
     }
 
     /// One more reference now, after CRF as of `last`.
     fn referenced(&self, crf: f64, last: u64) -> f64 {
-        1.0 + crf * (-self.lambda * (self.now - last) as f64).exp2()
+        1.0 + crf * (-self.lambda() * (self.now - last) as f64).exp2()
     }
 
     fn key(&self, page: &Page) -> f64 {
-        page.crf.log2() + self.lambda * page.last as f64
+        page.crf.log2() + self.lambda() * page.last as f64
     }
 
     fn remember(&mut self, b: Block, crf: f64, last: u64) {
