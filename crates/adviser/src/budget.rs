@@ -9,10 +9,10 @@ const LEAST: u64 = 8 << 20;
 /// The cache's memory divided by the adviser's.
 const SHARE: u64 = 50;
 
-/// Bytes of a level of any policy, whatever its size; `auto` runs several policies. Placement at
-/// eviction takes some more.
+/// Bytes of a level of any policy, whatever its size; `auto` has tables. Placement at eviction
+/// takes some more.
 const LEVEL: u64 = 4 << 10;
-const LEVEL_OF_AUTO: u64 = 512 << 10;
+const LEVEL_OF_AUTO: u64 = 192 << 10;
 const LEVEL_OF_EVICTION: u64 = 16 << 10;
 
 /// Bytes of a block that the staging area remembers, and of one whose accesses are counted.
@@ -31,7 +31,6 @@ pub fn known_blocks(policy: &Spec, blocks: u32) -> u32 {
         "lru" | "fifo" | "clock" | "sieve" | "w-tinylfu" => 1,
         "2q" | "s3-fifo" | "arc" | "car" | "clock-pro" => 2,
         "lirs" => 3,
-        "auto" => 6,
         _ => 5,
     };
     // Before a block is dropped, the next one has come.
@@ -56,7 +55,7 @@ pub fn level_bytes(policy: &Spec, rules: Option<&Eviction>, blocks: u32) -> u64 
         "mq" => 424,
         "lfru" => 450,
         "lru-k" => 496,
-        "auto" => 1600,
+        "auto" => 480,
         _ => 700,
     };
     // Parameters may make it remember more.

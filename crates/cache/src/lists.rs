@@ -143,6 +143,15 @@ impl<T: Copy + Default> Lists<T> {
         self.lens[list as usize] += 1;
     }
 
+    /// Inserts an entry, which is in no list, in front of `next`, which is in `list`.
+    #[inline(always)]
+    pub(crate) fn insert_before(&mut self, list: u32, entry: Entry, next: Entry) {
+        let next = self.node_of(next);
+        let prev = self.nodes[next as usize].prev;
+        self.link(self.node_of(entry), prev, next);
+        self.lens[list as usize] += 1;
+    }
+
     /// Removes `entry` from `list`; it must be in that list.
     #[inline(always)]
     pub(crate) fn remove(&mut self, list: u32, entry: Entry) {

@@ -1,317 +1,262 @@
-//! AUTO: several policies run side by side without data, and vote on what the cache keeps. The more
-//! read hits a policy would have had of late, the more its vote counts.
+//! AUTO: evicts the block that promises the fewest read hits for its stay, as far as blocks like
+//! it, resident or evicted, have shown.
 //!
-//! Each member is an ordinary policy of the same capacity over the same entries. It sees every
-//! call, so its history is always complete. A member votes for the entries that it holds. When room
-//! is needed, the resident entries with the fewest votes leave first. So while one vote outweighs
-//! the others together, the cache keeps what that member keeps; while several members are about
-//! equally good, it keeps what most of them keep.
+//! Blocks are classed by the number of their references, by whether the last one was a write, and
+//! by age. The cache counts when blocks of each class are read again, are written again or are
+//! forgotten, and reviews now and then what a block of each class and age is worth: the read hits
+//! for each unit of time that it stays, for the stay of which these are the most. That is the line
+//! of EVA (Beckmann & Sanchez, HPCA 2017) and LHD (Beckmann, Chen & Cidon, NSDI 2018); below a
+//! cache that writes back, a block that was just written comes back otherwise than one that was
+//! just read.
 //!
-//! Residents are in one list for each set of members, that of the members that hold them, in the
-//! order in which they came into it.
+//! Until enough is learned, and wherever it does better, a fixed table orders the blocks by the
+//! distance between their last two references, in the manner of LIRS. Two miniatures try both.
 //!
-//! Invariants: at most `capacity` entries are resident; a resident entry is in the list of exactly
-//! the members that hold it; no other entry is in a list.
+//! | file | |
+//! | --- | --- |
+//! | `auto/block.rs` | what is known of a block, and its class |
+//! | `auto/evidence.rs` | what is counted, and the values that follow from it |
+//! | `auto/order.rs` | the blocks by value |
+//! | `auto/miniature.rs` | the two miniatures |
+//!
+//! Invariants: an entry in order is resident, an entry among the ghosts is known and not resident,
+//! and no other entry is known; the evidence counts each known block; and those of the parts.
 
-use super::registry::{Context, Kind, Parameter, PolicyInfo, Spec};
-use super::{Entry, EvictionKind, Evictions, Policy};
+mod block;
+mod evidence;
+mod miniature;
+mod order;
+
+use self::block::{Block, Table};
+use self::evidence::{BUCKETS, Evidence, TICKS, bucket, fixed_keys};
+use self::miniature::{Miniatures, Use};
+use self::order::{CELLS, GHOSTS, Key, Order};
+use super::ghosts::{GHOST, GhostList, Ghosts};
+use super::registry::{Kind, Parameter, PolicyInfo};
+use super::{Entry, Evictions, Policy};
 use crate::lists::Lists;
-use crate::snapshot::{CLOCK_MAX, Snapshot, SnapshotError};
+use crate::snapshot::{Snapshot, SnapshotError};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "auto",
     aliases: &[],
-    summary: "keeps what LIRS, LFU, FBR, MQ, S3-FIFO and W-TinyLFU would keep, by weighted vote",
-    source: "ours",
+    summary: "evicts the block that promises the fewest read hits for its stay, by what it learned",
+    source: "ours, after Beckmann & Sanchez, HPCA 2017",
     parameters: &[
+        GHOST,
         Parameter {
-            name: "memory",
-            kind: Kind::Real(0.25, 1000.0),
-            default: "16",
-            help: "references after which a hit counts half, times the capacity",
+            name: "review",
+            kind: Kind::Integer(1, 1 << 31),
+            default: "1024",
+            help: "fewest references between two reviews of the values",
         },
         Parameter {
-            name: "margin",
-            kind: Kind::Real(0.0001, 1.0),
-            default: "0.005",
-            help: "hits behind the best by which a vote falls to 37 %, times the capacity",
-        },
-        Parameter {
-            name: "head",
-            kind: Kind::Real(0.0, 1.0),
-            default: "0.01",
-            help: "hits by which LIRS is ahead at the start, times the capacity",
-        },
-        Parameter {
-            name: "sketch",
-            kind: Kind::Word(&["countmin", "exact"]),
-            default: "countmin",
-            help: "sketch of W-TinyLFU",
+            name: "miniature",
+            kind: Kind::Integer(1, 1 << 31),
+            default: "512",
+            help: "fewest blocks of the small caches that try the tables",
         },
     ],
     build: |arguments, context| {
-        let sketch = arguments.word("sketch");
-        let member = |&name: &&str| {
-            let text = match name {
-                "fbr" => format!("{name},{FBR}"),
-                "w-tinylfu" => format!("{name},sketch={sketch}"),
-                _ => name.into(),
-            };
-            Spec::parse(&text)?.build(&Context::new(context.capacity))
-        };
-        let policies = MEMBERS.iter().map(member).collect::<Result<Vec<_>, _>>()?;
-        let member = |policy| Member { policy, score: 0.0, vote: 0.0 };
-        let mut auto = Auto {
+        let evidence = Evidence::new();
+        let (learned, fixed) = (Box::new(evidence.keys()), Box::new(fixed_keys()));
+        let least = arguments.integer("miniature") as u32;
+        Ok(Box::new(Auto {
             capacity: context.capacity,
-            memory: arguments.real("memory"),
-            margin: arguments.real("margin"),
-            members: policies.into_iter().map(member).collect(),
-            since_review: 0,
-            keeps: false,
-            held: 0,
-            order: std::array::from_fn(|holders| holders as Holders),
-            entries: Lists::new(SETS as u32),
-            changes: Evictions::new(),
-            gone: Vec::new(),
-        };
-        auto.members[0].score = arguments.real("head") * f64::from(context.capacity);
-        auto.vote();
-        Ok(Box::new(auto))
+            review: arguments.integer("review") as u32,
+            ghosts: Ghosts::new(GHOSTS, arguments.real("ghost"), context.capacity),
+            order: Order::new(Table::Fixed, &fixed),
+            evidence,
+            miniatures: Miniatures::new(least, context.capacity, &fixed, &learned),
+            fixed,
+            learned,
+            in_tick: 0,
+            ticks: 0,
+        }))
     },
 };
 
-/// The members; of two that are equal, the vote of the earlier one counts more.
-const MEMBERS: [&str; 6] = ["lirs", "lfu", "fbr", "mq", "s3-fifo", "w-tinylfu"];
+/// Fewest references of a tick.
+const TICK_MIN: u32 = 16;
 
-/// The sections of the member FBR.
-const FBR: &str = "new=0.3,old=0.25";
+/// Fewest ticks between two reviews.
+const REVIEW_MIN: u32 = 2;
 
-/// The share of its vote that the second member has less if it is equal to the first, the third
-/// than the second, and so on. It decides ties.
-const LATER: f64 = 1.0 / 1024.0;
-
-/// Reviews for each `capacity` references.
-const REVIEWS: u32 = 8;
-
-/// A set of members: member i is in it if bit i is set. The number of the list of its entries.
-type Holders = u8;
-
-/// The set of all members.
-const ALL: Holders = (1 << MEMBERS.len()) - 1;
-
-/// Number of sets of members.
-const SETS: usize = 1 << MEMBERS.len();
-
-#[derive(Clone, Debug)]
-struct Member {
-    policy: Box<dyn Policy>,
-    /// Its read hits, older ones counting less.
-    score: f64,
-    /// What its vote counted at the last review, from 0 to 1.
-    vote: f64,
-}
-
-/// How the cache serves a reference.
-#[derive(Clone, Copy, PartialEq)]
-enum Way {
-    /// A read of a block that is resident afterwards.
-    Read,
-    /// A write of a block that is resident afterwards.
-    Write,
-    /// A read that places nothing.
-    Around,
-}
+/// Ticks after which what was counted counts half.
+const HALVING: f64 = (12 * TICKS) as f64;
 
 #[derive(Clone, Debug)]
 struct Auto {
     capacity: u32,
-    memory: f64,
-    margin: f64,
-    members: Vec<Member>,
-    /// References since the last review.
-    since_review: u32,
-    /// Whether a block stayed at the last hit that placed nothing: what a member's hits do.
-    keeps: bool,
-    held: u32,
-    /// All sets of members, those whose votes count least together first.
-    order: [Holders; SETS],
-    /// A list of residents for each set of members; with each resident, the members that hold it.
-    entries: Lists<Holders>,
-    /// What one member reported.
-    changes: Evictions,
-    /// The entries that any member, or the cache, let go in this call.
-    gone: Vec<Entry>,
+    /// Fewest references between two reviews.
+    review: u32,
+    ghosts: Ghosts,
+    /// The residents by value, the ghosts by time.
+    order: Order,
+    evidence: Evidence,
+    miniatures: Miniatures,
+    fixed: Box<[Key; CELLS]>,
+    learned: Box<[Key; CELLS]>,
+    /// References of this tick so far.
+    in_tick: u32,
+    /// Ticks since the last review.
+    ticks: u32,
 }
 
 impl Auto {
-    /// Makes a call to each member, and takes over what it reports.
     #[inline(always)]
-    fn each(&mut self, mut call: impl FnMut(&mut Member, &mut Evictions)) {
-        for number in 0..self.members.len() {
-            call(&mut self.members[number], &mut self.changes);
-            if !self.changes.is_empty() {
-                self.take_over(number);
-            }
+    fn block(&self, entry: Entry) -> Block {
+        self.order.blocks.data(entry)
+    }
+
+    /// Counts a reference to an entry that is in no list.
+    #[inline(always)]
+    fn count(&mut self, entry: Entry, how: Use) {
+        let block = self.block(entry);
+        let is_write = how == Use::Admit { is_write: true };
+        let mut now = block.referenced(self.evidence.tick, is_write);
+        if block.is_known() {
+            self.evidence.returns(block, is_write);
+        } else {
+            now.set_sampled(self.miniatures.draw(entry));
+        }
+        self.evidence.add(now);
+        *self.order.blocks.data_mut(entry) = now;
+        if now.is_sampled() {
+            self.miniatures.refer(entry, now, how);
         }
     }
 
-    fn take_over(&mut self, number: usize) {
-        for change in self.changes.iter() {
-            let entry = change.entry;
-            if change.kind != EvictionKind::Forgotten && self.entries.linked(entry) {
-                let holders = self.entries.data(entry);
-                self.entries.remove(holders.into(), entry);
-                push(&mut self.entries, holders & !(1 << number), entry);
-            }
-            self.gone.push(entry);
-        }
-        self.changes.clear();
-    }
-
-    /// A reference, by all members.
+    /// Takes an entry out of the list that it is in, if any.
     #[inline(always)]
-    fn refer(&mut self, entry: Entry, way: Way) {
-        let keeps = self.keeps;
-        self.each(|Member { policy, score, .. }, changes| {
-            let hit = match way {
-                Way::Read | Way::Write => policy.access(entry, changes),
-                Way::Around => {
-                    let hit = policy.contains(entry);
-                    match (hit, keeps) {
-                        (false, _) => policy.note(entry, changes),
-                        (true, false) => policy.take(entry, changes),
-                        (true, true) => policy.touch(entry, changes),
-                    }
-                    hit
-                }
-            };
-            *score += f64::from(u8::from(hit && way != Way::Write));
-        });
-        self.since_review += 1;
-    }
-
-    /// A reference that makes the entry resident. True on a hit.
-    #[inline(always)]
-    fn admit_by(&mut self, entry: Entry, way: Way, out: &mut Evictions) -> bool {
-        let hit = self.contains(entry);
-        self.refer(entry, way);
-        self.hold(entry);
-        self.end(out);
-        hit
-    }
-
-    /// Makes an entry resident that all members hold now.
-    #[inline(always)]
-    fn hold(&mut self, entry: Entry) {
-        self.release(entry);
-        push(&mut self.entries, ALL, entry);
-        self.held += 1;
-    }
-
-    /// Makes an entry non-resident.
-    fn release(&mut self, entry: Entry) {
-        if self.contains(entry) {
-            self.entries.remove(self.entries.data(entry).into(), entry);
-            self.held -= 1;
+    fn unlink(&mut self, entry: Entry, block: Block) {
+        if block.is_resident() {
+            self.order.remove(entry);
+        } else if block.is_known() {
+            self.order.blocks.remove(GHOSTS, entry);
         }
     }
 
-    /// The end of each call: evicts what is too much, reports what nobody remembers any more, and
-    /// reviews the votes now and then.
+    /// Makes an entry resident that is known and in no list.
     #[inline(always)]
-    fn end(&mut self, out: &mut Evictions) {
-        while self.held > self.capacity {
-            let Some(entry) = self.least_wanted(&[]) else { break };
-            self.release(entry);
-            out.push(entry, EvictionKind::Remembered);
-            self.gone.push(entry);
+    fn enter(&mut self, entry: Entry) {
+        self.order.blocks.data_mut(entry).set_resident(true);
+        self.order.insert(entry);
+    }
+
+    /// Makes an entry a ghost that is known and in no list.
+    fn keep(&mut self, entry: Entry, out: &mut Evictions) {
+        self.order.blocks.data_mut(entry).set_resident(false);
+        self.ghosts.clone().keep(self, entry, out);
+    }
+
+    #[inline(always)]
+    fn make_room(&mut self, out: &mut Evictions) {
+        if self.order.len() >= self.capacity {
+            self.evict(out);
         }
-        if !self.gone.is_empty() {
-            self.forget(out);
+    }
+
+    #[inline(always)]
+    fn evict(&mut self, out: &mut Evictions) {
+        if let Some(first) = self.order.first() {
+            self.order.remove(first);
+            self.order.blocks.data_mut(first).set_resident(false);
+            self.ghosts.clone().evict(self, first, out);
         }
-        if self.since_review >= self.period() {
+    }
+
+    /// A reference after which the entry is resident. True on a hit.
+    #[inline(always)]
+    fn refer(&mut self, entry: Entry, how: Use, out: &mut Evictions) -> bool {
+        let block = self.block(entry);
+        self.unlink(entry, block);
+        if !block.is_resident() {
+            self.make_room(out);
+        }
+        self.count(entry, how);
+        self.enter(entry);
+        self.end_reference();
+        block.is_resident()
+    }
+
+    /// A reference after which the entry is a ghost.
+    fn pass(&mut self, entry: Entry, out: &mut Evictions) {
+        self.unlink(entry, self.block(entry));
+        self.count(entry, Use::Take);
+        self.keep(entry, out);
+        self.end_reference();
+    }
+
+    #[inline(always)]
+    fn end_reference(&mut self) {
+        self.in_tick += 1;
+        if self.in_tick >= self.tick_length() {
+            self.end_tick();
+        }
+    }
+
+    /// In references.
+    #[inline(always)]
+    fn tick_length(&self) -> u32 {
+        (self.capacity / TICKS).max(TICK_MIN)
+    }
+
+    #[inline(never)]
+    fn end_tick(&mut self) {
+        self.in_tick = 0;
+        self.evidence.end_tick();
+        let tick = self.evidence.tick;
+        self.order.grow_older(tick);
+        self.miniatures.grow_older(tick);
+        self.ticks += 1;
+        if self.ticks >= self.review.div_ceil(self.tick_length()).max(REVIEW_MIN) {
             self.review();
         }
     }
 
-    fn forget(&mut self, out: &mut Evictions) {
-        let mut gone = std::mem::take(&mut self.gone);
-        gone.sort_unstable();
-        gone.dedup();
-        for &entry in &gone {
-            if !self.contains(entry) && !self.remembers(entry) {
-                out.push(entry, EvictionKind::Forgotten);
-            }
-        }
-        gone.clear();
-        self.gone = gone;
-    }
-
-    /// The resident with the fewest votes, and of equals the one that has had these holders for
-    /// longest, after these residents have got these holders, one after the other.
-    fn least_wanted(&self, moved: &[(Entry, Holders)]) -> Option<Entry> {
-        let stays = |entry: &Entry| !moved.iter().any(|(other, _)| other == entry);
-        let comes = |holders| moved.iter().find(|other| other.1 == holders).map(|other| other.0);
-        let first = |&holders: &Holders| {
-            self.entries.iter(holders.into()).find(stays).or_else(|| comes(holders))
-        };
-        self.order.iter().find_map(first)
-    }
-
-    /// What the votes of these members count together.
-    fn votes(&self, holders: Holders) -> f64 {
-        let all = self.members.iter().enumerate();
-        all.filter(|(number, _)| holders >> number & 1 == 1).map(|(_, member)| member.vote).sum()
-    }
-
-    /// References between two reviews.
-    #[inline(always)]
-    fn period(&self) -> u32 {
-        (self.capacity / REVIEWS).max(1)
-    }
-
-    /// Counts the votes anew, and lets the scores fade.
-    #[cold]
+    /// Values the classes anew, and changes the table if the other one is better.
     fn review(&mut self) {
-        self.vote();
-        let age = f64::from(self.since_review) / f64::from(self.capacity);
-        let fade = self.memory / (self.memory + std::f64::consts::LN_2 * age);
-        self.members.iter_mut().for_each(|member| member.score *= fade);
-        self.since_review = 0;
-    }
-
-    /// Sets what each vote counts, by the scores.
-    fn vote(&mut self) {
-        let best = self.members.iter().fold(0.0, |best, member| member.score.max(best));
-        let unit = self.margin * f64::from(self.capacity);
-        for (number, member) in (0u8..).zip(&mut self.members) {
-            let tie = 1.0 - LATER * f64::from(number);
-            member.vote = falling((best - member.score) / unit) * tie;
+        *self.learned = self.evidence.keys();
+        let fade = HALVING / (HALVING + std::f64::consts::LN_2 * f64::from(self.ticks));
+        self.ticks = 0;
+        self.evidence.fade(fade);
+        match self.miniatures.review(&self.learned, fade) {
+            Some(table) if table != self.order.table() => {
+                let keys = if table == Table::Fixed { &self.fixed } else { &self.learned };
+                self.order.change_table(table, keys);
+            }
+            _ if self.order.table() == Table::Learned => self.order.rank(&self.learned),
+            _ => (),
         }
-        self.rank();
     }
 
-    /// Puts the sets of members into the order of their votes.
-    fn rank(&mut self) {
-        let mut order = self.order;
-        order.sort_unstable_by(|&one, &other| {
-            self.votes(one).total_cmp(&self.votes(other)).then(one.cmp(&other))
-        });
-        self.order = order;
+    /// Known entries: residents by class, then ghosts.
+    fn known(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.order.iter().chain(self.order.blocks.iter(GHOSTS))
     }
 }
 
-/// Appends an entry to the list of its holders.
-#[inline(always)]
-fn push(entries: &mut Lists<Holders>, holders: Holders, entry: Entry) {
-    entries.push_back(holders.into(), entry);
-    *entries.data_mut(entry) = holders;
-}
+impl GhostList for Auto {
+    fn len(&self, list: u32) -> u32 {
+        self.order.blocks.len(list)
+    }
 
-/// Nearly e to the power of -x, for x from 0 on. Made of operations whose results are the same on
-/// every machine.
-fn falling(x: f64) -> f64 {
-    (0..10).fold(1.0 / (1.0 + x / 1024.0), |power, _| power * power)
+    fn remember(&mut self, list: u32, entry: Entry) {
+        self.order.blocks.push_back(list, entry);
+    }
+
+    fn pop(&mut self, list: u32) -> Option<Entry> {
+        self.order.blocks.pop_front(list)
+    }
+
+    fn forget(&mut self, entry: Entry) {
+        let block = std::mem::take(self.order.blocks.data_mut(entry));
+        self.evidence.forget(block);
+        if block.is_sampled() {
+            self.miniatures.forget(entry);
+        }
+    }
 }
 
 impl Policy for Auto {
@@ -321,156 +266,171 @@ impl Policy for Auto {
 
     #[inline(always)]
     fn len(&self) -> u32 {
-        self.held
+        self.order.len()
     }
 
     fn grow(&mut self, entries: u32) {
-        self.entries.grow(entries);
-        self.members.iter_mut().for_each(|member| member.policy.grow(entries));
+        self.order.blocks.grow(entries);
     }
 
     #[inline(always)]
     fn contains(&self, entry: Entry) -> bool {
-        self.entries.linked(entry)
+        self.block(entry).is_resident()
     }
 
+    fn remembers(&self, entry: Entry) -> bool {
+        self.block(entry).is_known() && !self.contains(entry)
+    }
+
+    #[inline(always)]
     fn access(&mut self, entry: Entry, out: &mut Evictions) -> bool {
-        self.admit_by(entry, Way::Read, out)
+        self.refer(entry, Use::Admit { is_write: false }, out)
     }
 
+    #[inline(always)]
     fn write(&mut self, entry: Entry, out: &mut Evictions) -> bool {
-        self.admit_by(entry, Way::Write, out)
+        self.refer(entry, Use::Admit { is_write: true }, out)
     }
 
     fn admit(&mut self, entry: Entry, out: &mut Evictions) {
-        self.admit_by(entry, Way::Read, out);
+        self.refer(entry, Use::Admit { is_write: false }, out);
     }
 
-    /// A hit that places nothing: the block was placed when a level above evicted it.
+    /// A hit that places nothing: a miniature that does not hold the block does not admit it.
     fn touch(&mut self, entry: Entry, out: &mut Evictions) {
-        self.keeps = true;
-        self.entries.move_to_back(self.entries.data(entry).into(), entry);
-        self.refer(entry, Way::Around);
-        self.end(out);
+        self.refer(entry, Use::Keep, out);
     }
 
     fn take(&mut self, entry: Entry, out: &mut Evictions) {
-        if !self.contains(entry) {
-            return;
+        if self.contains(entry) {
+            self.pass(entry, out);
         }
-        self.keeps = false;
-        self.release(entry);
-        self.refer(entry, Way::Around);
-        self.end(out);
     }
 
     fn note(&mut self, entry: Entry, out: &mut Evictions) {
         if !self.contains(entry) {
-            self.refer(entry, Way::Around);
-            self.end(out);
+            self.pass(entry, out);
         }
     }
 
+    /// A known block keeps its class and age; an unknown one counts as just read for the first
+    /// time.
     fn place(&mut self, entry: Entry, out: &mut Evictions) {
-        self.each(|member, changes| member.policy.place(entry, changes));
-        self.hold(entry);
-        self.end(out);
+        let block = self.block(entry);
+        self.unlink(entry, block);
+        if !block.is_resident() {
+            self.make_room(out);
+        }
+        let mut now = block;
+        if block.is_known() {
+            now.bucket = bucket(self.evidence.age(block)) as u8;
+        } else {
+            now = block.referenced(self.evidence.tick, false);
+            now.set_sampled(self.miniatures.draw(entry));
+            self.evidence.add(now);
+        }
+        *self.order.blocks.data_mut(entry) = now;
+        if now.is_sampled() {
+            self.miniatures.refer(entry, now, Use::Place);
+        }
+        self.enter(entry);
     }
 
-    fn discard(&mut self, entry: Entry, out: &mut Evictions) {
-        self.release(entry);
-        self.each(|member, changes| member.policy.discard(entry, changes));
-        self.end(out);
+    fn discard(&mut self, entry: Entry, _: &mut Evictions) {
+        let block = self.block(entry);
+        self.unlink(entry, block);
+        if block.is_known() {
+            self.evidence.remove(block);
+            *self.order.blocks.data_mut(entry) = Block::default();
+        }
+        if block.is_sampled() {
+            self.miniatures.forget(entry);
+        }
     }
 
+    /// A tick has another length from now on. If another share of the blocks is sampled, the sample
+    /// is drawn anew, and the miniatures are empty.
     fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
-        self.each(|member, changes| member.policy.resize(capacity, changes));
-        self.end(out);
+        let mut ghosts = self.ghosts.clone();
+        ghosts.resize(self, capacity, out);
+        self.ghosts = ghosts;
+        while self.order.len() > capacity {
+            self.evict(out);
+        }
+        if self.miniatures.resize(capacity) {
+            for entry in self.known().collect::<Vec<_>>() {
+                let is_in = self.miniatures.draw(entry);
+                self.order.blocks.data_mut(entry).set_sampled(is_in);
+            }
+        }
     }
 
+    /// By class, the newest first.
     fn residents(&self) -> Vec<Entry> {
-        (0..self.entries.count()).flat_map(|list| self.entries.iter(list)).collect()
+        self.order.iter().collect()
     }
 
-    /// Each member loses its own victim first.
     fn victim(&self) -> Option<Entry> {
-        if self.held < self.capacity {
-            return None;
-        }
-        let mut moved: Vec<(Entry, Holders)> = Vec::new();
-        for (number, member) in self.members.iter().enumerate() {
-            let Some(entry) = member.policy.victim().filter(|&e| self.contains(e)) else {
-                continue;
-            };
-            let at = moved.iter().position(|other| other.0 == entry);
-            let holders = at.map_or(self.entries.data(entry), |at| moved.remove(at).1);
-            moved.push((entry, holders & !(1 << number)));
-        }
-        self.least_wanted(&moved)
+        self.order.first().filter(|_| self.order.len() >= self.capacity)
     }
 
-    fn remembers(&self, entry: Entry) -> bool {
-        let knows =
-            |member: &Member| member.policy.contains(entry) || member.policy.remembers(entry);
-        !self.contains(entry) && self.members.iter().any(knows)
-    }
-
-    /// The member whose vote counts most.
+    /// The table that orders the blocks now.
     fn leader(&self) -> Option<&'static str> {
-        let votes = self.members.iter().zip(MEMBERS);
-        votes.max_by(|one, other| one.0.vote.total_cmp(&other.0.vote)).map(|(_, name)| name)
+        Some(match self.order.table() {
+            Table::Fixed => "fixed",
+            Table::Learned => "learned",
+        })
     }
 
     #[inline(always)]
     fn prefetch(&self, entry: Entry) -> u32 {
-        let node = self.entries.prefetch(entry);
-        self.members.iter().fold(node, |x, member| x ^ member.policy.prefetch(entry))
-    }
-
-    fn names(&mut self) -> Option<&mut Vec<u64>> {
-        self.members.iter_mut().find_map(|member| member.policy.names())
+        self.order.blocks.prefetch(entry)
     }
 
     fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
-        for member in &mut self.members {
-            member.policy.save_load(snapshot)?;
-            snapshot.real(&mut member.score, 0.0..=CLOCK_MAX as f64)?;
-            snapshot.real(&mut member.vote, 0.0..=1.0)?;
-            snapshot.list_again();
+        self.evidence.save_load(snapshot)?;
+        snapshot.number(&mut self.in_tick, 0..=u32::MAX)?;
+        snapshot.number(&mut self.ticks, 0..=u32::MAX)?;
+        let mut is_learned = self.order.table() == Table::Learned;
+        snapshot.flag(&mut is_learned)?;
+        self.learned.iter_mut().try_for_each(|key| snapshot.number(key, 0..=Key::MAX))?;
+        let now = self.evidence.tick;
+        for list in 0..=GHOSTS {
+            self.order.blocks.save_load(list, snapshot, |snapshot, block| {
+                snapshot.number(&mut block.last, 0..=now)?;
+                snapshot.number(&mut block.count, 1..=u16::MAX)?;
+                snapshot.number(&mut block.bucket, 0..=BUCKETS as u8 - 1)?;
+                snapshot.number(&mut block.bits, 0..=Block::BITS_MAX)
+            })?;
         }
-        self.rank();
-        let period = self.period();
-        snapshot.number(&mut self.since_review, 0..=period - 1)?;
-        snapshot.flag(&mut self.keeps)?;
-        let saved = self.residents().into_iter().map(|entry| (entry, self.entries.data(entry)));
-        let known =
-            |snapshot: &mut Snapshot<'_>, holders: &mut Holders| snapshot.number(holders, 0..=ALL);
-        for (entry, holders) in snapshot.entries_with(self.held, saved, known)? {
-            push(&mut self.entries, holders, entry);
-            self.held += 1;
+        if snapshot.is_loading() {
+            let (table, keys) = if is_learned {
+                (Table::Learned, &self.learned)
+            } else {
+                (Table::Fixed, &self.fixed)
+            };
+            self.order.load(table, keys);
+            let known: Vec<_> = self.known().map(|entry| self.block(entry)).collect();
+            known.into_iter().for_each(|block| self.evidence.add(block));
         }
-        Ok(())
+        self.miniatures.save_load(snapshot, &self.order.blocks, [&self.fixed, &self.learned])
     }
 
     fn validate(&self) -> Result<(), String> {
-        self.members.iter().try_for_each(|member| member.policy.validate())?;
-        self.entries.check()?;
-        if self.held > self.capacity {
-            return Err(format!("{} resident, capacity {}", self.held, self.capacity));
+        self.order.check()?;
+        self.ghosts.check(self)?;
+        self.miniatures.check(&self.order.blocks)?;
+        self.evidence.check(self.known().map(|entry| self.block(entry)))?;
+        if self.order.len() > self.capacity {
+            return Err(format!("{} resident, capacity {}", self.order.len(), self.capacity));
         }
-        let residents = self.residents();
-        if residents.len() != self.held as usize {
-            return Err(format!("{} resident, {} counted", residents.len(), self.held));
-        }
-        let holds = |number: usize, entry| self.members[number].policy.contains(entry);
-        let is_right = |&entry: &Entry| {
-            let holders = self.entries.data(entry);
-            (0..MEMBERS.len()).all(|number| holds(number, entry) == (holders >> number & 1 == 1))
-        };
-        let wrong = residents.into_iter().find(|entry| !is_right(entry));
-        wrong.map_or(Ok(()), |entry| {
-            Err(format!("entry {entry}: others hold it than its list says"))
-        })
+        let blocks: &Lists<Block> = &self.order.blocks;
+        let resident = (0..blocks.entries()).filter(|&e| self.contains(e)).count();
+        let known = (0..blocks.entries()).filter(|&e| self.block(e).is_known()).count();
+        let is_right = resident == self.order.iter().filter(|&e| self.contains(e)).count()
+            && resident == self.order.len() as usize
+            && known == self.known().count();
+        is_right.then_some(()).ok_or_else(|| "lists and marks of the blocks disagree".into())
     }
 }

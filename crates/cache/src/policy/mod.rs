@@ -245,7 +245,7 @@ pub trait Policy: Batch + Debug + DynClone + Send {
         0
     }
 
-    /// The policy that decides now, if this one chooses among several.
+    /// What decides now which block leaves, if the policy chooses among several ways.
     fn leader(&self) -> Option<&'static str> {
         None
     }

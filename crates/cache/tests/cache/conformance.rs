@@ -13,8 +13,8 @@ use undercroft_cache::policy::contract::Known;
 use undercroft_cache::policy::{Context, Future, Spec, policies};
 use undercroft_cache::{Evictions, HashedCache, Policy};
 
-/// All policies with their defaults, and the variants; W-TinyLFU, which AUTO runs too, with the
-/// sketch that models have.
+/// All policies with their defaults, and the variants; W-TinyLFU with the sketch that models
+/// have.
 fn specs() -> Vec<String> {
     let defaults = policies().iter().map(|info| info.name.to_string());
     let known = |text: &&&str| policies().iter().any(|p| text.split(',').next() == Some(p.name));
@@ -22,7 +22,7 @@ fn specs() -> Vec<String> {
         .chain(VARIANTS.iter().filter(known).map(|text| text.to_string()))
         .filter(|text| !text.starts_with("opt"))
         .map(|text| match text.split(',').next() {
-            Some("w-tinylfu" | "auto") => text + ",sketch=exact",
+            Some("w-tinylfu") => text + ",sketch=exact",
             _ => text,
         })
         .collect()
@@ -55,6 +55,9 @@ fn model(text: &str, capacity: u32) -> Box<dyn Model> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Call {
     Access(u32),
+    Write(u32),
+    /// Of a resident.
+    Touch(u32),
     Take(u32),
     Note(u32),
     Place(u32),
@@ -100,6 +103,19 @@ impl Pair {
                 let answer = ours.access(e, out);
                 assert_eq!(answer, found.0 == "hit");
                 (found, step.evicted)
+            }
+            Call::Write(e) => {
+                let step = self.model.write(e);
+                let found = (hit(e), if step.hit { "hit" } else { "miss" });
+                assert_eq!(ours.write(e, out), found.0 == "hit");
+                (found, step.evicted)
+            }
+            Call::Touch(e) => {
+                if ours.contains(e) {
+                    ours.touch(e, out);
+                    self.model.touch(e);
+                }
+                (("", ""), vec![])
             }
             Call::Place(e) => {
                 let step = self.model.place(e);
@@ -204,7 +220,11 @@ fn long_random_strings() {
             let mut random = Random(seed);
             let capacity = 1 + random.below(40);
             let blocks = capacity + 1 + random.below(4 * capacity);
-            let calls: Vec<_> = (0..2000).map(|_| Call::Access(random.block(blocks))).collect();
+            let mut call = |_| {
+                let block = random.block(blocks);
+                if random.below(3) == 0 { Call::Write(block) } else { Call::Access(block) }
+            };
+            let calls: Vec<_> = (0..2000).map(&mut call).collect();
             run(&text, capacity, blocks, &calls)
                 .unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
         }
@@ -237,7 +257,9 @@ fn every_operation_mixed() {
                     let block = random.block(blocks);
                     match random.below(24) {
                         20..=23 => Call::Learn(block, random.below(2) == 0),
-                        0..=9 => Call::Access(block),
+                        0..=4 => Call::Access(block),
+                        5..=8 => Call::Write(block),
+                        9 => Call::Touch(block),
                         10..=12 => Call::Place(block),
                         13..=15 => Call::Take(block),
                         16 | 17 => Call::Note(block),

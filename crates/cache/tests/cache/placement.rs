@@ -446,12 +446,11 @@ fn against_naive(
     Ok(())
 }
 
-/// The policies; W-TinyLFU, which AUTO runs too, with the sketch that its model has.
+/// The policies; W-TinyLFU with the sketch that its model has.
 pub(crate) fn names() -> Vec<&'static str> {
     let all = policies().iter().map(|info| info.name).filter(|&name| name != "opt");
     let exact = |name| match name {
         "w-tinylfu" => "w-tinylfu,sketch=exact",
-        "auto" => "auto,sketch=exact",
         name => name,
     };
     all.map(exact).collect()

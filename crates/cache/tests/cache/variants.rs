@@ -42,6 +42,7 @@ pub(crate) const VARIANTS: &[&str] = &[
     "s3-fifo,small=0.5,threshold=3",
     "w-tinylfu,window=0.4,protected=0.5",
     "w-tinylfu,window=1",
-    "auto,memory=0.5,margin=0.0001,head=0",
-    "auto,memory=2,margin=0.05,head=0.2",
+    "auto,review=1,miniature=3",
+    "auto,review=50,miniature=1,ghost=1",
+    "auto,review=1,miniature=8,ghost=0",
 ];

@@ -499,7 +499,6 @@ fn what_the_filter_writes_is_the_trace_of_the_second_level() {
         // Driven by hand, a policy knows no names of blocks that a sketch could hash.
         let exact = |name| match name {
             "w-tinylfu" => "w-tinylfu,sketch=exact",
-            "auto" => "auto,sketch=exact",
             name => name,
         };
         let names: Vec<&str> = online_policies().into_iter().map(exact).collect();

@@ -87,12 +87,11 @@ fn traces(block_bytes: u32) -> Vec<(String, DenseTrace)> {
     traces
 }
 
-/// Every policy that can run without knowing the future. W-TinyLFU, which AUTO runs too, counts
-/// exactly where a trace has several spaces: its sketch hashes the names of blocks, and on the
-/// volume they get others.
+/// Every policy that can run without knowing the future. W-TinyLFU counts exactly where a trace has
+/// several spaces: its sketch hashes the names of blocks, and on the volume they get others.
 fn all_policies(trace: &DenseTrace) -> Vec<Spec> {
     let spec = |name: &str| match name {
-        "w-tinylfu" | "auto" if trace.spaces().len() > 1 => format!("{name},sketch=exact").parse(),
+        "w-tinylfu" if trace.spaces().len() > 1 => format!("{name},sketch=exact").parse(),
         name => name.parse(),
     };
     let all = policies().iter().filter(|info| info.name != "opt" && !info.is_content_aware());

@@ -119,7 +119,7 @@ pub fn model(name: &str, params: &[(&str, f64)], capacity: u32) -> Box<dyn Model
         "mq" => Box::new(mq::Mq::new(c, p)),
         "sieve" => Box::new(sieve::Sieve::new(c)),
         "s3-fifo" => Box::new(s3_fifo::S3Fifo::new(c, p)),
-        "auto" => Box::new(auto::Auto::new(capacity, p)),
+        "auto" => Box::new(auto::Auto::new(c, p)),
         "w-tinylfu" => Box::new(w_tinylfu::WTinyLfu::new(c, p)),
         other => panic!("no model of {other}"),
     }
