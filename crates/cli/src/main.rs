@@ -83,7 +83,11 @@ enum Command {
     #[command(subcommand)]
     Bench(command::bench::Command),
     /// List the replacement policies and what can be set
-    Policies(command::policies::Args),
+    Policies(command::lists::Args),
+    /// List the placements: when a block comes into the levels below the first
+    Placements(command::lists::Args),
+    /// List the schemes that move blocks between levels
+    Schemes(command::lists::Args),
     /// Print a script that completes commands and options in a shell
     Completions(command::manual::CompletionsArgs),
     /// Write the manual pages, for packages
@@ -111,7 +115,9 @@ fn main() -> ExitCode {
         Command::Set(args) => command::set::run(&args),
         Command::Drop(args) => command::drop::run(&args),
         Command::Bench(command) => command::bench::run(&command),
-        Command::Policies(args) => command::policies::run(&args),
+        Command::Policies(args) => command::lists::policies(&args),
+        Command::Placements(args) => command::lists::placements(&args),
+        Command::Schemes(args) => command::lists::schemes(&args),
         Command::Completions(args) => command::manual::completions(&args, Cli::command()),
         Command::ManPages(args) => command::manual::pages(&args, Cli::command()),
     };

@@ -1,8 +1,8 @@
-//! Hint-K: the last K moves of a block between levels say how active it is (Wu, He, Xie, Qin & Yang
-//! 2010 and 2014). A level evicts its least active block, the least recently used among equals. A
-//! block found below the first level moves one level up if it is more active than the least active
-//! block there. `activity.rs` and `docs/developer/algorithms.md` say which rules are published and
-//! which are ours.
+//! Hint-K: the last K moves of a block between levels say how active it is (Wu, He, Cao & Xie, ICPP
+//! 2010 and IEEE TPDS 2014). A level evicts its least active block, the least recently used among
+//! equals. A block found below the first level moves one level up if it is more active than the
+//! least active block there. `activity.rs` and `docs/developer/algorithms.md` say which rules are
+//! published and which are ours.
 //!
 //! Invariants: a block is in at most one cache; no cache holds more than its capacity.
 
@@ -32,7 +32,7 @@ pub(super) const ARRIVAL: Parameter = Parameter {
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "hint-k",
     summary: "blocks that moved between levels lately stay above those that did not",
-    source: "Wu, He, Xie, Qin & Yang, 2010; ACM Transactions on Storage 2014",
+    source: "Wu, He, Cao & Xie, ICPP 2010; IEEE TPDS 25(3), 2014",
     policies: &["lru"],
     two_passes: false,
     parameters: &[STEPS, ARRIVAL],

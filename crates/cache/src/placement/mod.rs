@@ -5,12 +5,14 @@
 //! victims.
 
 mod cost;
+mod info;
 #[cfg(test)]
 pub(crate) mod random;
 mod reloads;
 mod rules;
 
 pub use cost::{Load, WayByCost};
+pub use info::{PlacementInfo, placements};
 pub use reloads::{ReloadCounts, ReloadQueue};
 pub use rules::{
     DataSource, Eviction, OnHit, Order, Placement, PlacementError, Staging, Threshold,

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::info::{MAX_STAGING, options_of, placements};
 use crate::movement::schemes;
 
 /// When blocks enter and leave the levels below the first.
@@ -277,17 +278,14 @@ impl Eviction {
             "order" => self.order = parse_order(value).ok_or_else(|| wrong(ORDERS))?,
             _ => {
                 return Err(PlacementError(format!(
-                    "placement eviction: no option '{key}'; there are: on-hit, threshold, down, \
-                     staging, order"
+                    "placement eviction: no option '{key}'; there are: {}",
+                    options_of("eviction")
                 )));
             }
         }
         Ok(())
     }
 }
-
-/// Largest size of a staging area in blocks.
-const MAX_STAGING: u32 = 1 << 24;
 
 impl FromStr for Threshold {
     type Err = PlacementError;
@@ -329,9 +327,11 @@ impl FromStr for Placement {
             "auto" => Self::Eviction(Eviction::auto()),
             "gl" => Self::Global(Order::default()),
             other => {
+                let placements: Vec<_> = placements().iter().map(|info| info.name).collect();
                 let schemes: Vec<_> = schemes().iter().map(|info| info.name).collect();
                 return Err(PlacementError(format!(
-                    "no placement '{other}'; there are access, eviction, auto, gl, and for simulate {}",
+                    "no placement '{other}'; there are {}, and for simulate {}",
+                    placements.join(", "),
                     schemes.join(", ")
                 )));
             }
@@ -398,7 +398,8 @@ impl fmt::Display for Placement {
 
 #[cfg(test)]
 mod tests {
-    use super::Placement;
+    use super::{Placement, placements};
+    use crate::policy::{Kind, Parameter};
 
     #[test]
     fn a_placement_comes_back_as_it_was_written() {
@@ -417,6 +418,26 @@ mod tests {
             assert_eq!(text.parse::<Placement>().unwrap().to_string(), text);
         }
         assert_eq!("eviction,on-hit=adaptive,threshold=0".parse(), "eviction".parse::<Placement>());
+    }
+
+    #[test]
+    fn placements_have_the_options_that_are_listed() {
+        for info in placements() {
+            let usual: Placement = info.name.parse().unwrap();
+            assert_eq!(usual.name(), info.name);
+            for Parameter { name, kind, default, .. } in info.parameters {
+                let with = |value: &str| format!("{},{name}={value}", info.name).parse();
+                assert_eq!(with(default), Ok(usual), "{} {name}", info.name);
+                let others: &[&str] = match kind {
+                    Kind::Word(words) => words,
+                    _ => &["7"],
+                };
+                let changed = others.iter().filter(|value| *value != default);
+                for value in changed {
+                    assert!(with(value).is_ok_and(|other| other != usual), "{name}={value}");
+                }
+            }
+        }
     }
 
     #[test]

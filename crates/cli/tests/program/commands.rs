@@ -387,60 +387,6 @@ fn formats_and_facts() {
 }
 
 #[test]
-fn every_policy_of_the_contract_is_listed_with_its_parameters() {
-    let place = Place::new();
-    let listed = place.json("policies --json");
-    let listed = listed.as_array().unwrap();
-    let names = |policy: &Value| -> Vec<String> {
-        let aliases = policy["aliases"].as_array().unwrap().iter().map(|alias| &alias["name"]);
-        std::iter::once(&policy["name"])
-            .chain(aliases)
-            .map(|n| n.as_str().unwrap().into())
-            .collect()
-    };
-    for (name, parameters) in [
-        ("opt", ""),
-        ("lru", ""),
-        ("mru", ""),
-        ("fifo", ""),
-        ("lfu", "ghost age"),
-        ("fbr", "new old cmax amax ghost"),
-        ("lru-2", "k crp ghost"),
-        ("lru-k", "k crp ghost"),
-        ("lfru", "decay lambda ghost"),
-        ("2q", "kin kout"),
-        ("lirs", "hirs nonres top"),
-        ("arc", ""),
-        ("mq", "m lifetime qout"),
-        ("clock", "bits"),
-        ("clock-pro", ""),
-        ("car", ""),
-        ("s3-fifo", "small threshold"),
-        ("sieve", ""),
-        ("w-tinylfu", "window protected sketch"),
-    ] {
-        let policy = listed.iter().find(|policy| names(policy).iter().any(|n| n == name));
-        let policy = policy.unwrap_or_else(|| panic!("no {name}"));
-        for field in ["summary", "source"] {
-            assert!(!policy[field].as_str().unwrap().is_empty(), "{name}: {field}");
-        }
-        for key in parameters.split_whitespace() {
-            let mut known = policy["parameters"].as_array().unwrap().iter();
-            let parameter = known.find(|p| p["name"] == key);
-            let parameter = parameter.unwrap_or_else(|| panic!("{name} has no {key}"));
-            let default = parameter["default"].as_str().unwrap();
-            assert!(parameter["range"]["type"].is_string() && parameter["help"].is_string());
-            // The default may be spelled out, unless the name stands for it already.
-            if (name, key) != ("lru-2", "k") {
-                place.quiet(&format!("simulate a.spc --l1 2blk:{name},{key}={default}"));
-            }
-        }
-        let table = place.quiet("policies");
-        assert!(table.lines().any(|line| line.trim_start().starts_with(name)), "{name}");
-    }
-}
-
-#[test]
 fn a_sweep_writes_results_and_resumes() {
     let place = Place::new();
     let sweep = "sweep a.spc --l1 2blk:lru --l2 4blk,2blk --policy lru,mq,m=4,qout=2,2q -o out";

@@ -8,6 +8,7 @@ mod characterize;
 mod clients;
 mod commands;
 mod house;
+mod lists;
 mod manual;
 mod placements;
 mod prices;

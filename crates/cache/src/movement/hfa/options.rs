@@ -7,7 +7,7 @@ use super::super::stack::stack;
 use super::{Base, DHfa, HHfa, PHfa};
 use crate::policy::{Arguments, Kind, Parameter};
 
-const SOURCE: &str = "Meng, Chen, Zhang, Cheng, Li & Liu, JCST 2017";
+const SOURCE: &str = "Meng, Wu, Guo, Li, Liang, Yao & Zheng, JCST 2017";
 
 const K: Parameter = Parameter {
     name: "k",
