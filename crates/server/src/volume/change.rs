@@ -20,6 +20,7 @@ use undercroft_frames::Memory;
 use undercroft_text::Bytes;
 
 use crate::config::VolumeConfig;
+use crate::lock::sleep_lock;
 use crate::shard::digests::Hasher;
 use crate::shard::dirty::DirtyBounds;
 use crate::volume::shards::Shards;
@@ -88,16 +89,16 @@ impl Volume {
         self.shards.each().map(|shard| u64::from(shard.pool.surplus())).sum()
     }
 
-    /// Changes the configuration in force, and what the shards know of it.
+    /// Changes the configuration in force, and what the shards know of it. Who holds a shard may
+    /// ask what is in force, so that is not locked while shards are: only other changes wait.
     pub(crate) fn put_in_force(&self, change: impl FnOnce(&mut VolumeConfig)) {
-        let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
-        let mut now = VolumeConfig::clone(&in_force);
+        let _one_at_a_time = sleep_lock(&self.puts_in_force);
+        let mut now = VolumeConfig::clone(&self.now());
         change(&mut now);
         for mut shard in self.shards.each() {
             shard.dirty.bounds = DirtyBounds::new(&now, shard.cache.capacity() as usize);
         }
-        *in_force = Arc::new(now);
-        drop(in_force);
+        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
         self.flush_wanted.notify_one();
     }
 

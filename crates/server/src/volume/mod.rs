@@ -77,6 +77,8 @@ pub struct Volume {
     /// The configuration with which it was opened. What may change is in `in_force`.
     pub(crate) config: VolumeConfig,
     pub(crate) in_force: RwLock<Arc<VolumeConfig>>,
+    /// Held while `in_force` changes, with what the shards know of it.
+    puts_in_force: Mutex<()>,
     /// Held while the cache changes.
     pub(crate) changing: tokio::sync::Mutex<()>,
     /// Blocks that the configuration gives the cache, which may have lent some, or borrowed.
@@ -173,6 +175,7 @@ impl Volume {
         let volume = Arc::new(Self {
             shards: Shards::new(shards.collect::<Result<_, _>>()?, Arc::clone(&geometry)),
             in_force: RwLock::new(Arc::new(config.clone())),
+            puts_in_force: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             share_blocks: AtomicU32::new(config.cache_blocks),
             streams: streams.map(Mutex::new),

@@ -110,7 +110,7 @@ impl Shards {
         self.each().any(|shard| !shard.dirty_within(blocks).is_empty())
     }
 
-    /// The policy that decides now in each shard, if the volume's policy chooses among several.
+    /// What decides now in each shard which block leaves, if the policy chooses among several ways.
     pub(crate) fn leaders(&self) -> Vec<&'static str> {
         self.each().filter_map(|shard| shard.cache.leader()).collect()
     }

@@ -308,3 +308,37 @@ async fn a_million_blocks_get_another_policy() {
         assert_eq!(volume.stats().resident, blocks);
     }
 }
+
+/// A request that asks what is in force while it holds a shard, and a change that waits for the
+/// shard: neither waits for the other.
+#[test]
+fn changes_and_requests_do_not_wait_for_each_other() {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    let store = TestStore::new(256 * 4096, 512, 1);
+    let opened = runtime.enter();
+    let volume = open(VolumeConfig { shards: 4, ..config(64, "lru") }, &store);
+    drop(opened);
+    let client = Arc::clone(&volume);
+    std::thread::spawn(move || {
+        while Arc::strong_count(&client) > 1 {
+            let caches = (0..8).map(|i| ask(Command::Cache, i * 16 * BLOCK, 16 * BLOCK, false).0);
+            client.serve(&mut caches.collect(), Caller::default());
+        }
+    });
+    let (ended, end) = std::sync::mpsc::channel();
+    let handle = runtime.handle().clone();
+    std::thread::spawn(move || {
+        handle.block_on(async {
+            for i in 0..20_000 {
+                let now = VolumeConfig::clone(&volume.now());
+                volume.change(&VolumeConfig { cache_blocks: 60 + i % 2, ..now }).await.unwrap();
+            }
+        });
+        ended.send(()).unwrap();
+    });
+    let has_ended = end.recv_timeout(Duration::from_secs(60));
+    // Threads that wait for ever must not keep the test from its end.
+    runtime.shutdown_background();
+    has_ended.expect("changes end while a client asks");
+}
