@@ -55,7 +55,7 @@ pub fn level_bytes(policy: &Spec, rules: Option<&Eviction>, blocks: u32) -> u64 
         "mq" => 424,
         "lfru" => 450,
         "lru-k" => 496,
-        "auto" => 480,
+        "auto" => 620,
         _ => 700,
     };
     // Parameters may make it remember more.

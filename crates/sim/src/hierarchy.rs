@@ -62,7 +62,7 @@ pub struct Outcome {
     pub clients: Option<ClientsOutcome>,
     /// Times; `None` without a clock.
     pub timed: Option<TimedOutcome>,
-    /// At the end, the policy that decides at each level whose policy chooses among several; empty
+    /// What decides at the end at each level whose policy chooses among several ways; empty
     /// with several clients, a scheme of movement or content awareness.
     pub leaders: Vec<Option<&'static str>>,
     /// Further counts of each content-aware level.

@@ -91,7 +91,7 @@ pub struct LevelReport {
     pub name: String,
     /// Policy with the parameters that differ from their defaults.
     pub policy: String,
-    /// The policy that decides at the end, if that policy chooses among several.
+    /// What decides at the end which block leaves, if the policy chooses among several ways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
     /// When blocks enter and leave.

@@ -194,7 +194,7 @@ impl Level {
         self.clients.as_ref().map_or(0, |clients| clients.estimated_blocks())
     }
 
-    /// The policy that decides now, if the level's policy chooses among several.
+    /// What decides now which block leaves, if the level's policy chooses among several ways.
     pub fn leader(&self) -> Option<&'static str> {
         self.cache.policy().leader()
     }

@@ -79,6 +79,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 /// Fewest references of a tick.
 const TICK_MIN: u32 = 16;
 
+/// Above the references of a tick, and the ticks between two reviews.
+const COUNT_MAX: u32 = 1 << 28;
+
 /// Fewest ticks between two reviews.
 const REVIEW_MIN: u32 = 2;
 
@@ -390,8 +393,8 @@ impl Policy for Auto {
 
     fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         self.evidence.save_load(snapshot)?;
-        snapshot.number(&mut self.in_tick, 0..=u32::MAX)?;
-        snapshot.number(&mut self.ticks, 0..=u32::MAX)?;
+        snapshot.number(&mut self.in_tick, 0..=COUNT_MAX)?;
+        snapshot.number(&mut self.ticks, 0..=COUNT_MAX)?;
         let mut is_learned = self.order.table() == Table::Learned;
         snapshot.flag(&mut is_learned)?;
         self.learned.iter_mut().try_for_each(|key| snapshot.number(key, 0..=Key::MAX))?;
@@ -428,6 +431,10 @@ impl Policy for Auto {
         let blocks: &Lists<Block> = &self.order.blocks;
         let resident = (0..blocks.entries()).filter(|&e| self.contains(e)).count();
         let known = (0..blocks.entries()).filter(|&e| self.block(e).is_known()).count();
+        let mut blocks = self.known().map(|entry| self.block(entry));
+        if !blocks.all(Block::is_sound) {
+            return Err("a block has a distance that is none".into());
+        }
         let is_right = resident == self.order.iter().filter(|&e| self.contains(e)).count()
             && resident == self.order.len() as usize
             && known == self.known().count();

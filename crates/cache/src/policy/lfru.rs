@@ -106,7 +106,8 @@ impl Lfru {
         }
     }
 
-    /// Brings all keys up to date: another `lambda` makes them larger or smaller.
+    /// Brings all keys up to date, since none may be too large: a smaller `lambda` makes them
+    /// smaller.
     fn renew_keys(&mut self) {
         for entry in self.residents() {
             self.heap.update(self.key(entry), entry);
@@ -262,8 +263,11 @@ impl Policy for Lfru {
     }
 
     fn resize(&mut self, capacity: u32, out: &mut Evictions) {
+        let before = self.lambda;
         self.derive_lambda(capacity);
-        self.renew_keys();
+        if self.lambda < before {
+            self.renew_keys();
+        }
         self.ghosts.resize(&mut self.blocks, capacity, out);
         while self.len() > capacity {
             self.evict(out);

@@ -199,7 +199,7 @@ fn times(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     table.print_if_filled(out, 3)
 }
 
-/// Which policy decides now where the policy chooses among several: one name a shard.
+/// What decides now which block leaves, where a policy chooses among several ways: a name a shard.
 fn leaders(out: &mut impl Write, stats: &Value) -> Result<(), Error> {
     let mut table = Table::new(&["volume", "policy", "leads now"]);
     for (name, volume) in each(stats) {

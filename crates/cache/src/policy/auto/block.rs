@@ -48,6 +48,11 @@ impl Block {
     /// The largest `bits`.
     pub(super) const BITS_MAX: u8 = DISTANCE | WRITTEN | SAMPLED | RESIDENT;
 
+    /// Whether this can be what is known of a block: its distance class is one.
+    pub(super) fn is_sound(self) -> bool {
+        self.class(Table::Fixed) < Table::Fixed.classes()
+    }
+
     #[inline(always)]
     pub(super) fn is_known(self) -> bool {
         self.count > 0

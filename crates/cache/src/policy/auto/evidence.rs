@@ -3,15 +3,15 @@
 //!
 //! Not here: which block leaves (`order.rs`).
 //!
-//! Time is measured in ticks, sixteen of them for as many references as the cache has blocks. What
-//! is counted fades, so that the evidence follows the workload. The arithmetic (no powers, no
-//! logarithms) gives the same results on every machine.
+//! Time is measured in ticks, sixteen of them for as many references as the cache has blocks, if it
+//! has 256 or more. What is counted fades, so that the evidence follows the workload. The
+//! arithmetic (no powers, no logarithms) gives the same results on every machine.
 
 use super::block::{Block, CLASSES, Table};
 use super::order::{CELLS, Key};
 use crate::snapshot::{Snapshot, SnapshotError};
 
-/// Ticks for as many references as the cache has blocks.
+/// Ticks for as many references as the cache has blocks, if these are 256 or more.
 pub(super) const TICKS: u32 = 16;
 
 /// Age buckets of a class.
@@ -222,7 +222,8 @@ impl Evidence {
 
     /// Ends a tick.
     pub(super) fn end_tick(&mut self) {
-        self.tick = self.tick.saturating_add(1);
+        let Some(next) = self.tick.checked_add(1) else { return };
+        self.tick = next;
         for (known, older) in self.known.iter_mut().zip(&mut self.older) {
             *older += std::mem::take(&mut known[(self.tick % RING) as usize]);
         }
@@ -285,5 +286,24 @@ impl Evidence {
         known.for_each(|block| counted.add(block));
         let is_right = counted.known == self.known && counted.older == self.older;
         is_right.then_some(()).ok_or_else(|| "the known blocks are counted wrong".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_stands_still_at_its_end() {
+        let mut evidence = Evidence { tick: u32::MAX - 1, ..Evidence::new() };
+        for _ in 0..3 {
+            evidence.end_tick();
+            let block = Block::default().referenced(evidence.tick, false);
+            evidence.add(block);
+            evidence.check(std::iter::once(block)).unwrap();
+            evidence.end_tick();
+            evidence.remove(block);
+        }
+        assert_eq!(evidence.tick, u32::MAX);
     }
 }

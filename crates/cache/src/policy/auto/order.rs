@@ -198,8 +198,8 @@ impl Order {
         (0..CELLS).for_each(|cell| self.mark(cell));
     }
 
-    /// Orders the blocks by another table. Those of a cell are by age, and of equal ages as the
-    /// lists had them, one class after the other.
+    /// Orders the blocks by another table: those of a cell by the tick of their last reference.
+    /// Within a tick the order is turned round, which nothing depends on.
     pub(super) fn change_table(&mut self, table: Table, keys: &[Key; CELLS]) {
         let mut all: Vec<_> = self.iter().collect();
         all.iter().for_each(|&entry| self.remove(entry));
