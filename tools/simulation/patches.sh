@@ -4,12 +4,13 @@
 #
 # Each patch in tools/simulation/patches begins with a line that names the fault, and applies to the
 # tree as it is committed. What the simulation cannot meet has a second line, `test: PROGRAM NAME`:
-# the test that fails instead. SIMULATE_SEEDS: most seeds for each (2000); PATCHES: only those whose
-# names contain this.
+# the test that fails instead. SIMULATE_SEEDS: most seeds for each (2000); SIMULATE_RANGES: from how
+# many first seeds it is looked for (1), a million apart; PATCHES: only those whose names contain this.
 set -eu
 cd "$(dirname "$0")/../.."
 cargo=${CARGO:-cargo}
 seeds=${SIMULATE_SEEDS:-2000}
+ranges=${SIMULATE_RANGES:-1}
 tree=$PWD/target/simulation/tree
 output=$PWD/target/simulation/output
 mkdir -p target/simulation
@@ -30,20 +31,32 @@ found_by_test() {
     echo "the test $2"
 }
 
-# Prints how many seeds it took.
-found() {
-    (cd "$tree" && $cargo test --quiet --locked -p undercroft-server --test simulation --no-run) || {
-        echo "does not compile"
-        return 1
-    }
-    if (cd "$tree" && SIMULATE_SEEDS=$seeds $cargo test --quiet --locked -p undercroft-server \
-        --test simulation a_thousand_seeds -- --nocapture) >"$output" 2>&1; then
+# Prints how many seeds it took from a first one.
+found_from() {
+    if (cd "$tree" && SIMULATE_FROM=$1 SIMULATE_SEEDS=$seeds $cargo test --quiet --locked \
+        -p undercroft-server --test simulation a_thousand_seeds -- --nocapture) >"$output" 2>&1; then
         echo "not within $seeds"
         return 1
     fi
     sed -n 's/^.*\(seed [0-9]*\): does not end.*$/\1 does not end/p' "$output" | head -n 1 | grep . ||
         sed -n 's/^\([0-9]*\) seeds, .*$/\1/p' "$output" | head -n 1 | grep . ||
         { echo "broke off"; return 1; }
+}
+
+# Prints how many it took from each first seed.
+found() {
+    (cd "$tree" && $cargo test --quiet --locked -p undercroft-server --test simulation --no-run) || {
+        echo "does not compile"
+        return 1
+    }
+    all=0
+    range=0
+    while [ "$range" -lt "$ranges" ]; do
+        count=$(found_from $((range * 1000000 + 1))) || all=1
+        printf '%s ' "$count"
+        range=$((range + 1))
+    done
+    return $all
 }
 
 missed=0

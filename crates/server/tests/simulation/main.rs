@@ -47,8 +47,9 @@ fn one_seed_has_one_outcome() {
 
 #[test]
 fn a_thousand_seeds() {
-    let count = std::env::var("SIMULATE_SEEDS").map_or(1000, |text| text.parse().unwrap());
-    seeds::all(1..=count, None);
+    let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let first = number("SIMULATE_FROM", 1);
+    seeds::all(first..first + number("SIMULATE_SEEDS", 1000), None);
 }
 
 /// Seeds that found something, each with what it was.

@@ -128,7 +128,11 @@ impl<'a> Register<'a> {
             if self.possible.is_empty() {
                 return Err(self.explain(*step, happening));
             }
-            self.tidy(*step);
+            let has_closed = self.close_what_is_over(*step);
+            // A call makes no two orders alike.
+            if has_closed || !matches!(happening, Happening::Call(..)) {
+                self.drop_dominated();
+            }
         }
         Ok(())
     }
@@ -494,8 +498,9 @@ impl<'a> Register<'a> {
         survivors
     }
 
-    /// Drops what makes no difference any more.
-    fn tidy(&mut self, step: Step) {
+    /// Closes changes that have ended and that nobody finds later; whether there were any.
+    fn close_what_is_over(&mut self, step: Step) -> bool {
+        let mut has_closed = false;
         for slot in 0..self.open.len() {
             let Some(open) = self.open[slot].filter(|open| !open.is_read()) else { continue };
             // A TRIM that was not answered may bring back any value, at any time.
@@ -506,9 +511,10 @@ impl<'a> Register<'a> {
             let found = self.last_found.get(&open.value(self.sector)).copied().unwrap_or(0);
             if ended && found <= step {
                 self.close(slot);
+                has_closed = true;
             }
         }
-        self.drop_dominated();
+        has_closed
     }
 
     /// An order in which an operation that is never answered has yet to take effect allows all that
