@@ -1,4 +1,4 @@
-"""TPDS figures 9 and 10, USENIX 2003 figures 2 to 4, and the plots of the poster: levels that cooperate."""
+"""TPDS figures 9, 10 and 14, USENIX 2003 figures 2 to 4, and the plots of the poster: levels that cooperate."""
 
 import published
 from findings import Claim, Findings, Panel, one, span

@@ -1,7 +1,7 @@
 """The published figures, as far as they are known. Their traces are not public, or not here.
 
-TPDS: Zhou, Chen, Li, Second-Level Buffer Cache Management, 2004. USENIX: Chen, Zhou, Li, Eviction-based Cache
-Placement, 2003. Poster: Collaborative buffer caches in data centers. HFA: Meng et al., JCST 2017.
+TPDS: Zhou, Chen & Li, 2004. USENIX: Chen, Zhou & Li, 2003. HFA: Meng et al., JCST 2017. Titles are in
+docs/developer/algorithms.md.
 """
 
 NOT_PUBLIC = "not public"

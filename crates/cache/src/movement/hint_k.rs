@@ -1,5 +1,5 @@
-//! Hint-K: the last K moves of a block between levels say how active it is (Wu, He, Cao & Xie, ICPP
-//! 2010 and IEEE TPDS 2014). A level evicts its least active block, the least recently used among
+//! Hint-K: the last K moves of a block between levels say how active it is (Wu et al., ICPP 2010
+//! and IEEE TPDS 2014). A level evicts its least active block, the least recently used among
 //! equals. A block found below the first level moves one level up if it is more active than the
 //! least active block there. `activity.rs` and `docs/developer/algorithms.md` say which rules are
 //! published and which are ours.

@@ -4,9 +4,8 @@
 use undercroft_random::{SplitMix64, mix};
 
 /// Ranks 0, 1, ... drawn in proportion to (rank + 1)^-alpha, exactly, by rejection-inversion
-/// (W. Hoermann and G. Derflinger, "Rejection-inversion to generate variates from monotone
-/// discrete distributions", ACM TOMACS 6(3), 1996): the continuous law's integral is inverted
-/// and the rare point outside the discrete law's bars is drawn again.
+/// (Hoermann & Derflinger, ACM TOMACS 1996): the continuous law's integral is inverted and the rare
+/// point outside the discrete law's bars is drawn again.
 #[derive(Clone, Debug)]
 pub(super) struct Zipf {
     ranks: f64,
