@@ -232,7 +232,7 @@ impl Level {
         }
     }
 
-    /// A read of a block that another client has too: a copy here stays.
+    /// A read of a block that another client has too: a copy here stays. Only simulations call it.
     pub fn read_shared(&mut self, block: u64, cold: bool) -> Referred {
         match &mut self.placement {
             Some(placement) => placement.read_shared(&mut self.cache, block, cold),

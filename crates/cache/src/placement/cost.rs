@@ -2,7 +2,8 @@
 //! from disk again. The papers compare the two on systems with a fast and a slow network. The
 //! choice at run time, and its rule, are ours.
 //!
-//! This module has no clock: the caller reports the load of each period.
+//! This module has no clock: the caller reports the load of each period. Only simulations do so; a
+//! server measures no link, and refuses `down=auto`.
 
 use super::rules::DataSource;
 

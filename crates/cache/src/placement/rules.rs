@@ -30,7 +30,8 @@ pub struct Eviction {
     pub threshold: Threshold,
     /// How an evicted block comes down; with `by_cost`, only at the start.
     pub down: DataSource,
-    /// Whether the way down is chosen by cost at run time; the caller then needs a clock.
+    /// Whether the way down is chosen by cost at run time; the caller then needs a clock. Only in
+    /// simulations.
     pub by_cost: bool,
     /// How many of the last written blocks keep their data beside the cache. They can be placed
     /// without a read from disk.

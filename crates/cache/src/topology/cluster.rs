@@ -8,6 +8,9 @@
 //!   `peer_fetch`, a hit leaves the copy at the server while another client holds the block (ours);
 //! * all clients that hold a block see a write to it at once, and keep the block (ours).
 //!
+//! Only simulations use this. A real server has the first rule; it asks no peers, and a hit leaves
+//! no copy for the sake of another client.
+//!
 //! [`Cluster::reference`] does a whole reference at once. Its steps are public for callers that
 //! model time.
 
