@@ -5,7 +5,7 @@ CARGO ?= cargo
 BUILT = target/release
 UNDERCROFT = $(BUILT)/undercroft
 
-.PHONY: help build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto tuned reproduce bench bench-reading bench-server bench-turns bench-hints bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
+.PHONY: help build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto tuned reproduce bench bench-reading bench-server bench-turns bench-hints bench-policies bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -36,6 +36,7 @@ help:
 	@echo "make bench-server  speed of the server against nbdkit and qemu-nbd (about ten minutes)"
 	@echo "make bench-turns   what a client gets beside floods of dear requests and of hints, and beside bursts of writes (a quarter of an hour)"
 	@echo "make bench-hints   what hints cost a server (about a minute)"
+	@echo "make bench-policies  what a policy costs a server beside MQ (a minute; POLICIES=)"
 	@echo "make bench-recording  what recording its requests costs a server (two minutes)"
 	@echo "make bench-advice  what the adviser costs a server (two minutes)"
 	@echo "make advice  how far the adviser's figures are from full simulations, into docs/measurements/advice.md (some minutes)"
@@ -122,7 +123,8 @@ hierarchies: build
 	@python3 tools/hierarchies.py $(UNDERCROFT) $(HIERARCHIES)
 
 auto: build
-	@python3 tools/auto.py $(UNDERCROFT)
+	@tools/setup.sh test
+	@/usr/bin/python3 tools/auto.py $(UNDERCROFT)
 
 tuned: build
 	@python3 tools/tuned.py $(UNDERCROFT)
@@ -147,6 +149,9 @@ bench-turns: build
 
 bench-hints: build
 	@python3 tools/bench/hints.py $(UNDERCROFT) $(BENCH)
+
+bench-policies: build
+	@python3 tools/bench/policies.py $(UNDERCROFT) $(POLICIES) $(BENCH)
 
 bench-recording: build
 	@python3 tools/bench/recording.py $(UNDERCROFT) $(BENCH)

@@ -1,11 +1,12 @@
 """Whether the policy `auto` keeps up with the best fixed policy: python auto.py PROGRAM. Sweeps all
 policies (without OPT) over the traces that are there (UNDERCROFT_TRACES, else ../shared/traces), and
 over traces joined from them, and writes the tables of docs/measurements/auto.md between the marks of
-each. Traces that are not there are named. It takes some minutes; sweeps are resumed from
+each, and what is learned below PostgreSQL as a picture. Traces that are not there are named. It takes some minutes; sweeps are resumed from
 out/auto, but runs of auto, LFRU and FBR that are older than the program are made again.
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import sys
 from pages import TRACES, put, table
 
 DOC = pathlib.Path("docs/measurements/auto.md")
+PICTURE = pathlib.Path("docs/user/pictures/auto.svg")
 FOLDER = pathlib.Path("out/auto")
 SIZES = [2048 << doublings for doublings in range(7)]
 
@@ -59,7 +61,6 @@ def blocks(path):
 
 def joined(parts):
     """A trace file of these traces, one after the other, each with blocks of its own."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / ("-".join(pathlib.Path(part).name.split(".")[0] for part in parts) + ".txt")
     if not path.exists():
         with open(path, "w") as out:
@@ -156,8 +157,51 @@ def all_cells(cells):
     return table(["stream", "blocks", "best fixed", "its hits %", "auto %", "regret"], lines)
 
 
+# Classes of the picture by their number in crates/cache/src/policy/auto/block.rs.
+DRAWN = {0: "referenced once", 10: "8 to 11 times, last read", 11: "8 to 11 times, last written"}
+DRAWN_BLOCKS = 8192
+
+
+def draw_values():
+    """What AUTO learns below PostgreSQL: the worth of a block by its age, for three classes."""
+    import drawing
+
+    trace = TRACES / "recorded/postgres-tpcc10w-sb32m.csv.zst"
+    if not trace.exists():
+        return
+    stream = FOLDER.absolute() / "stream"
+    text = subprocess.run(["zstd", "-dcq", trace], check=True, stdout=subprocess.PIPE, text=True).stdout
+    with open(stream, "w") as out:
+        for line in text.splitlines():
+            _, kind, file, first, count, *_ = f"{line},,,,".split(",")
+            if kind in ("R", "W"):
+                out.writelines(f"{file}:{block} {kind}\n" for block in range(int(first), int(first) + int(count)))
+    command = [os.environ.get("CARGO", "cargo"), "test", "-q", "--locked", "-p", "undercroft-cache", "--lib", "values_by_age"]
+    learned = {"UNDERCROFT_STREAM": str(stream), "UNDERCROFT_BLOCKS": str(DRAWN_BLOCKS)}
+    said = subprocess.run(
+        [*command, "--", "--ignored", "--nocapture"], env=os.environ | learned, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    values = {}
+    for _, of, age, value in (line.split() for line in said.splitlines() if line.startswith("value ")):
+        values.setdefault(int(of), []).append((max(float(age), 1 / 32), 100 * float(value)))
+    page, place = drawing.pyplot.subplots(figsize=(5, 3))
+    for colour, (of, label) in zip(drawing.COLOURS, DRAWN.items()):
+        place.step(*zip(*values[of]), where="post", label=label, color=colour)
+    place.set_xscale("log", base=2)
+    ticks = [1 / 16, 1 / 4, 1, 4, 16]
+    place.set_xticks(ticks, [f"1/{1 / x:g}" if x < 1 else f"{x:g}" for x in ticks])
+    place.set_xlabel("references since the block's last one, in cache sizes", fontsize=8)
+    place.set_ylabel("hit ratio of a cache full of such blocks, %", fontsize=8)
+    drawing.clean(place)
+    place.legend(frameon=False, fontsize=8)
+    page.tight_layout()
+    drawing.save(page, PICTURE)
+
+
 def main():
     program = sys.argv[1]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    draw_values()
     cells, absent = sweep_all(program)
     changes = {}
     for parts in JOINED:

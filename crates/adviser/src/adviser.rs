@@ -69,11 +69,9 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        const FIRST: [&str; 7] = ["lru", "arc", "mq", "lirs", "2q", "w-tinylfu", "s3-fifo"];
+        const FIRST: [&str; 8] = ["lru", "auto", "arc", "mq", "lirs", "2q", "w-tinylfu", "s3-fifo"];
         let others = policies().iter().map(|info| info.name);
-        // `auto` takes several times the memory and the time of another one.
-        let is_left_out =
-            |name: &&str| FIRST.contains(name) || ["opt", "mru", "auto"].contains(name);
+        let is_left_out = |name: &&str| FIRST.contains(name) || ["opt", "mru"].contains(name);
         let others = others.filter(|name| !is_left_out(name));
         let all = FIRST.into_iter().chain(others).filter_map(|name| Spec::parse(name).ok());
         let policies = all.filter(|spec| !spec.info().is_content_aware()).collect();

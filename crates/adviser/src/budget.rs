@@ -9,11 +9,15 @@ const LEAST: u64 = 8 << 20;
 /// The cache's memory divided by the adviser's.
 const SHARE: u64 = 50;
 
-/// Bytes of a level of any policy, whatever its size; `auto` has tables. Placement at eviction
-/// takes some more.
+/// Bytes of a level of any policy, whatever its size. Placement at eviction takes some more.
 const LEVEL: u64 = 4 << 10;
-const LEVEL_OF_AUTO: u64 = 192 << 10;
 const LEVEL_OF_EVICTION: u64 = 16 << 10;
+
+/// Bytes of the tables of `auto`, and of a block that its own miniatures know; of larger levels
+/// they know a sample.
+const TABLES: u64 = 108 << 10;
+const SAMPLED: u64 = 400;
+const SAMPLED_MOST: u32 = 1024;
 
 /// Bytes of a block that the staging area remembers, and of one whose accesses are counted.
 const STAGED: u64 = 112;
@@ -43,19 +47,21 @@ pub fn known_blocks(policy: &Spec, blocks: u32) -> u32 {
 /// adapt. Measured; `tests/adviser/memory.rs` compares.
 pub fn level_bytes(policy: &Spec, rules: Option<&Eviction>, blocks: u32) -> u64 {
     let usual: u64 = match policy.info().name {
-        "fifo" | "clock" => 64,
-        "lru" | "sieve" => 78,
-        "w-tinylfu" => 106,
-        "2q" | "s3-fifo" | "car" => 120,
+        "fifo" | "clock" => 80,
+        "lru" => 84,
+        "sieve" => 86,
+        "w-tinylfu" => 110,
+        "s3-fifo" => 124,
+        "2q" => 129,
+        "car" => 140,
         "arc" => 154,
-        "lirs" => 172,
-        "clock-pro" => 190,
-        "fbr" => 334,
-        "lfu" => 376,
-        "mq" => 424,
+        "clock-pro" | "lirs" => 192,
+        "fbr" => 340,
+        "mq" => 472,
         "lfru" => 450,
+        "lfu" => 490,
         "lru-k" => 496,
-        "auto" => 620,
+        "auto" => 240,
         _ => 700,
     };
     // Parameters may make it remember more.
@@ -66,6 +72,7 @@ pub fn level_bytes(policy: &Spec, rules: Option<&Eviction>, blocks: u32) -> u64 
         let staged = u64::from(rules.staging.most(blocks));
         LEVEL_OF_EVICTION + ACCESSES * counted + STAGED * staged
     });
-    let level = if policy.info().name == "auto" { LEVEL_OF_AUTO } else { LEVEL };
-    level + own * u64::from(blocks) + rules
+    let learns = policy.info().name == "auto";
+    let learned = if learns { TABLES + SAMPLED * u64::from(blocks.min(SAMPLED_MOST)) } else { 0 };
+    LEVEL + own * u64::from(blocks) + learned + rules
 }

@@ -2,7 +2,6 @@
 
 use undercroft_adviser::{Adviser, Options, budget, known_blocks, level_bytes};
 use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Spec;
 use undercroft_cache::{Level, WriteMode};
 use undercroft_random::SplitMix64;
 
@@ -36,10 +35,9 @@ fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u3
 #[test]
 fn levels_take_no_more_than_is_reckoned_with() {
     let mut wrong = Vec::new();
-    let auto = Spec::parse("auto").unwrap();
-    for policy in Options::default().policies.into_iter().chain([auto]) {
+    for policy in Options::default().policies {
         for placement in ["access", "eviction,on-hit=move", "eviction,on-hit=move,threshold=2"] {
-            for blocks in [100, 1000, 2100] {
+            for blocks in [100, 700, 1000, 1300, 1800, 2200, 2400] {
                 let rules = match placement.parse() {
                     Ok(Placement::Eviction(rules)) => Some(rules),
                     _ => None,

@@ -32,7 +32,7 @@ pub(super) const ARRIVAL: Parameter = Parameter {
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "hint-k",
     summary: "blocks that moved between levels lately stay above those that did not",
-    source: "Wu, He, Cao & Xie, ICPP 2010; IEEE TPDS 25(3), 2014",
+    source: "Wu et al., ICPP 2010; IEEE TPDS 25(3), 2014",
     policies: &["lru"],
     two_passes: false,
     parameters: &[STEPS, ARRIVAL],

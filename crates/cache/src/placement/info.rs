@@ -58,7 +58,7 @@ pub fn placements() -> &'static [PlacementInfo] {
                     name: "down",
                     kind: Kind::Word(DOWN),
                     default: "reload",
-                    help: "the server reads an evicted block, the client sends it, or by cost",
+                    help: "the server reads an evicted block, the client sends it, or by cost (simulated only)",
                 },
                 Parameter {
                     name: "staging",

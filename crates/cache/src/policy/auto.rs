@@ -58,21 +58,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         },
     ],
     build: |arguments, context| {
-        let evidence = Evidence::new();
-        let (learned, fixed) = (Box::new(evidence.keys()), Box::new(fixed_keys()));
-        let least = arguments.integer("miniature") as u32;
-        Ok(Box::new(Auto {
-            capacity: context.capacity,
-            review: arguments.integer("review") as u32,
-            ghosts: Ghosts::new(GHOSTS, arguments.real("ghost"), context.capacity),
-            order: Order::new(Table::Fixed, &fixed),
-            evidence,
-            miniatures: Miniatures::new(least, context.capacity, &fixed, &learned),
-            fixed,
-            learned,
-            in_tick: 0,
-            ticks: 0,
-        }))
+        let (review, least) = (arguments.integer("review"), arguments.integer("miniature"));
+        let ghost = arguments.real("ghost");
+        Ok(Box::new(Auto::new(context.capacity, ghost, review as u32, least as u32)))
     },
 };
 
@@ -107,6 +95,24 @@ struct Auto {
 }
 
 impl Auto {
+    /// `ghost`: ghosts, of the capacity; `least`: fewest blocks of a miniature.
+    fn new(capacity: u32, ghost: f64, review: u32, least: u32) -> Self {
+        let evidence = Evidence::new();
+        let (learned, fixed) = (Box::new(evidence.keys()), Box::new(fixed_keys()));
+        Self {
+            capacity,
+            review,
+            ghosts: Ghosts::new(GHOSTS, ghost, capacity),
+            order: Order::new(Table::Fixed, &fixed),
+            evidence,
+            miniatures: Miniatures::new(least, capacity, &fixed, &learned),
+            fixed,
+            learned,
+            in_tick: 0,
+            ticks: 0,
+        }
+    }
+
     #[inline(always)]
     fn block(&self, entry: Entry) -> Block {
         self.order.blocks.data(entry)
@@ -439,5 +445,38 @@ impl Policy for Auto {
             && resident == self.order.len() as usize
             && known == self.known().count();
         is_right.then_some(()).ok_or_else(|| "lists and marks of the blocks disagree".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::evidence::{ticks, value};
+    use super::*;
+
+    /// Prints what is learned of a stream: the file UNDERCROFT_STREAM has a line for each
+    /// reference, the number of a block and `R` or `W`; UNDERCROFT_BLOCKS is the capacity. A line
+    /// for each class and bucket: number of the class, age in capacities, read hits in as many
+    /// references as the cache has blocks (of a cache full of such blocks that is the hit ratio).
+    #[test]
+    #[ignore = "prints what `make auto` draws"]
+    fn values_by_age() {
+        let given = |name| std::env::var(name).expect(name);
+        let capacity = given("UNDERCROFT_BLOCKS").parse().unwrap();
+        let stream = std::fs::read_to_string(given("UNDERCROFT_STREAM")).unwrap();
+        let (mut auto, mut entries) = (Auto::new(capacity, 4.0, 1024, 512), HashMap::new());
+        for line in stream.lines() {
+            let (block, kind) = line.split_once(' ').expect("a number and a letter");
+            let next = entries.len() as Entry;
+            let entry = *entries.entry(block).or_insert(next);
+            auto.grow(entries.len() as u32);
+            let is_write = kind == "W";
+            auto.refer(entry, Use::Admit { is_write }, &mut Evictions::new());
+        }
+        for (cell, &key) in auto.learned.iter().enumerate() {
+            let age = f64::from(ticks(cell % BUCKETS).start) / f64::from(TICKS);
+            println!("value {} {age} {}", cell / BUCKETS, value(key) * f64::from(TICKS));
+        }
     }
 }

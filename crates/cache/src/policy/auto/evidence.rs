@@ -33,7 +33,7 @@ pub(super) fn bucket(age: u32) -> usize {
 }
 
 /// The ticks of a bucket; the last one counts as long as all before it.
-fn ticks(bucket: usize) -> std::ops::Range<u32> {
+pub(super) fn ticks(bucket: usize) -> std::ops::Range<u32> {
     let start = bucket.checked_sub(1).map_or(0, |before| ENDS[before]);
     start..ENDS.get(bucket).copied().unwrap_or(2 * RING)
 }
@@ -129,6 +129,12 @@ impl Chances {
 /// A number of the order of a value: eight steps for each power of two.
 fn key(value: f64) -> Key {
     (value.to_bits() >> (f64::MANTISSA_DIGITS - 1 - 3)) as Key
+}
+
+/// The least value with a key.
+#[cfg(test)]
+pub(super) fn value(key: Key) -> f64 {
+    f64::from_bits(u64::from(key) << (f64::MANTISSA_DIGITS - 1 - 3))
 }
 
 fn square(x: f64) -> f64 {
