@@ -47,11 +47,12 @@ class Database:
                 raise Failure(f"{program} is not installed")
 
     @contextlib.contextmanager
-    def running(self, pool_mib, before=(), more=()):
-        """The database, until it has ended as its user would end it; after a failure, at once."""
+    def running(self, pool_mib, before=(), more=(), group=()):
+        """The database, until it has ended as its user would end it; after a failure, at once. Commands that run it: one
+        as root, and one as its user."""
         path = self.home / "database.log"
         with Scope() as scope, open(path, "a") as log:
-            command = [*self.user, *before, *self.command(pool_mib), *more]
+            command = [*group, *self.user, *before, *self.command(pool_mib), *more]
             options = {"stdout": log, "stderr": log, "env": os.environ | self.environment}
             process = scope.child(command, signal.SIGQUIT, 5, **options)
 

@@ -14,7 +14,7 @@ import databases
 import disks
 import golden
 import load
-from processes import Failure, Scope, run
+from processes import Failure, Scope, in_own_group, run
 from settings import mebibytes
 from volume import Server, device
 
@@ -165,7 +165,8 @@ def trial(options, experiment, arm, number, check):
         database.configure()
         forget()
         pool = mebibytes(arm.pool or experiment.database.pool)
-        with database.running(pool, attached(options, arm, database, upper, raw)) as process:
+        before, group = attached(options, arm, database, upper, raw), in_own_group()
+        with database.running(pool, before, group=group) as process:
             result = measured(options, experiment, arm, database, server, process)
         forget()
         served = server.stats()["d"]
@@ -185,6 +186,7 @@ def trial(options, experiment, arm, number, check):
         "disk": experiment.disk,
         "log_disk": experiment.log_disk,
         "volumes": specifications,
+        "waits_for_flush": not group,
         "settings": vars(arm) | {"volume": vars(arm.volume)},
         "load": vars(experiment.load),
         **result,

@@ -3,6 +3,10 @@ in the other modules.
 
 A volume is an export of the server, a file by nbdfuse, a loop device over that file, and ext4 on the
 device: this works without an NBD driver in the kernel.
+
+A FLUSH takes as long as the disk needs for all that is dirty, and the server answers other requests meanwhile. A loop
+device does not, if the same control group asks, and FLUSHes count as the first group's: so the database has a group of
+its own (`processes`). nbdfuse does not, on the connection that has the FLUSH: so it has many connections.
 """
 
 import json
@@ -14,6 +18,8 @@ from processes import Failure, end, run, unmount, wait_until
 
 # Longest path of a Unix socket.
 SOCKET_MAX = 107
+# Each request takes the next one. So many reads beside a FLUSH meet the one that it occupies about once.
+CONNECTIONS = 128
 # How long an end waits for the store: a slow disk may have to take all of a cache.
 CLOSE_S = 900
 
@@ -65,7 +71,7 @@ def device(scope, server, volume):
     folder = server.home / f"fuse-{volume}"
     folder.mkdir(exist_ok=True)
     with open(server.home / f"nbdfuse-{volume}.log", "w") as log:
-        scope.child(["nbdfuse", folder, server.uri(volume)], stdout=log, stderr=log)
+        scope.child(["nbdfuse", "--connections", CONNECTIONS, folder, server.uri(volume)], stdout=log, stderr=log)
     scope.callback(unmount, folder)
     wait_until((folder / "nbd").exists, "nbdfuse", 30)
     return loop(scope, folder / "nbd")
