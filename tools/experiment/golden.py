@@ -17,6 +17,8 @@ from processes import Scope, run
 from volume import loop, mounted
 
 LOG_MIB = 2048
+# Another number makes new ones: how they are made has changed.
+MADE = 2
 
 
 def data_mib(settings):
@@ -25,7 +27,7 @@ def data_mib(settings):
 
 def folder(options, settings, version):
     """Where the golden copy of a database is: whatever determines its bytes is in the name."""
-    key = {"version": version, "warehouses": settings.warehouses, "layout": settings.layout}
+    key = {"made": MADE, "version": version, "warehouses": settings.warehouses, "layout": settings.layout}
     key |= {"checksums": settings.checksums, "settings": settings.settings, "sizes": [data_mib(settings), LOG_MIB]}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
     return options.work / "golden" / f"{settings.kind}-{settings.warehouses}w-{digest}"
