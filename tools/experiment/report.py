@@ -147,7 +147,7 @@ def table(folder):
     lines += ["Medians (and ranges):", "", *medians(arms, figures)]
     lines += ["", "For 1,000 transactions:", "", *medians(arms, counted)]
     if len(arms) > 1:
-        lines += ["", "Paired differences, with 95 % confidence intervals by Student's t:", ""]
+        lines += ["", "Paired differences, with 95 % intervals by bootstrap where there are six pairs or more:", ""]
         lines += [*differences(arms, figures), "", *differences(arms, counted)]
     return "\n".join([*lines, "", *remarks(results)])
 
