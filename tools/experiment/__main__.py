@@ -1,15 +1,17 @@
-"""TPC-C of a real database on a volume of the server, as one small file says: arms in turn, a file of
-results for each run, and a table. As root, since volumes are mounted.
+"""TPC-C of a real database on a volume of the server, as small files say: arms in turn, a file of results for each
+run, and a table for each experiment. As root, since volumes are mounted. It may end at any time: the next start makes
+the runs that are missing.
 
     python3 tools/experiment tools/experiment/example.toml
     python3 tools/experiment --table target/experiment/results/example
     python3 tools/experiment --clean
 
-This module has the options and the order of the runs. One run is in `trial`, what is mounted in `volume`,
-what is ended in `processes`, what the file may say in `settings`.
+This module has the options, and goes through the runs. Their order is in `plan`, one run in `trial`, what is mounted
+in `volume`, what is ended in `processes`, what a file may say in `settings`.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -20,6 +22,7 @@ import traceback
 
 import install
 import pictures
+import plan
 import processes
 import report
 import settings
@@ -35,16 +38,16 @@ def arguments():
     parser = argparse.ArgumentParser(
         prog="experiment", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", nargs="?", help="the experiment, as example.toml")
+    parser.add_argument("files", nargs="*", type=pathlib.Path, help="as example.toml: a round of each in turn")
     parser.add_argument("--undercroft", type=pathlib.Path, default=program, help="the program (or UNDERCROFT)")
     parser.add_argument("--tools", type=pathlib.Path, default=target / "tools", help="where go-tpc and PostgreSQL 18 are")
     parser.add_argument("--work", type=pathlib.Path, default=target / "experiment", help="golden copies, runs and results")
     parser.add_argument("--smallest", action="store_true", help="whether it works: one warehouse, one round, seconds of load")
-    parser.add_argument("--continue", dest="goes_on", action="store_true", help="keep results, make those that are missing")
+    parser.add_argument("--anew", action="store_true", help="keep earlier results as NAME.before, and begin again")
     parser.add_argument("--table", metavar="RESULTS", type=pathlib.Path, help="print the table of a folder, and draw its picture; run nothing")
     parser.add_argument("--clean", action="store_true", help="end and unmount what a killed run has left")
     options = parser.parse_args()
-    if not (options.file or options.table or options.clean):
+    if not (options.files or options.table or options.clean):
         parser.error("a file, --table or --clean")
     for name in ("undercroft", "tools", "work"):
         setattr(options, name, pathlib.Path(getattr(options, name)).resolve())
@@ -64,46 +67,91 @@ def check_programs(options):
 
 
 def perform(options):
-    experiment = settings.read(options.file)
+    read = [(path, settings.read(path)) for path in options.files]
     if options.smallest:
-        experiment = settings.smallest(experiment)
+        read = [(path, settings.smallest(experiment)) for path, experiment in read]
     check_programs(options)
-    if experiment.database.kind == "postgresql-18":
+    experiments = [experiment for _, experiment in read]
+    if any(experiment.database.kind == "postgresql-18" for experiment in experiments):
         install.postgresql_18(options.tools)
-    results = options.work / "results" / experiment.name
-    if results.exists() and not options.goes_on:
+    results = options.work / "results"
+    for path, experiment in read:
+        begin(results / experiment.name, path, experiment, options.anew)
+    runs = plan.order(experiments, results)
+    print(f"{plan.left(runs)} (load of the machine: {os.getloadavg()[0]:.1f})", flush=True)
+    missing = [run for run in runs if not run.path.exists()]
+    for experiment in {run.experiment.name: run.experiment for run in missing}.values():
+        trial.prepare(options, experiment)
+    failed = make(options, runs, missing)
+    return any([present(results / experiment.name, experiment) for experiment in experiments]) or failed
+
+
+def begin(folder, path, experiment, anew):
+    """A folder of results, with those that are there if they were made with the same settings."""
+    kept = folder / "experiment.toml"
+    if anew and folder.exists():
         # An hour's work is not lost by a second start.
-        before = results.with_name(f"{experiment.name}.before")
+        before = folder.with_name(f"{folder.name}.before")
         shutil.rmtree(before, ignore_errors=True)
-        results.rename(before)
-    results.mkdir(parents=True, exist_ok=True)
-    shutil.copy(options.file, results / "experiment.toml")
-    for number in range(1, experiment.rounds + 1):
-        for place, arm in enumerate(experiment.arms, 1):
-            path = results / f"{number:03}-{place:02}.json"
-            if path.exists():
-                continue
-            began = time.monotonic()
-            last = number == experiment.rounds
-            check = experiment.check == "each" or experiment.check == "last" and last
-            result = trial.trial(options, experiment, arm, number, check)
-            part = path.with_suffix(".part")
-            part.write_text(json.dumps(result, indent=1, default=str))
-            part.rename(path)
-            print(line(result, experiment.rounds, time.monotonic() - began), flush=True)
-    said = report.table(results)
-    (results / "table.md").write_text(said + "\n")
-    print(f"\n{said}\n\n{results}/table.md")
-    print(pictures.draw(results, results / "picture.svg") or f"{results}/picture.svg")
-    checks = [one["checks"] for rounds in report.read(results).values() for one in rounds.values()]
+        folder.rename(before)
+    elif kept.exists() and measured(settings.read(kept)) != measured(settings.read(path)):
+        raise Failure(f"{folder}: its results have other settings; --anew keeps them as {folder.name}.before")
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, kept)
+
+
+def measured(experiment):
+    """What must be the same in all runs."""
+    return experiment.database, experiment.load, experiment.disk, experiment.log_disk, experiment.arms
+
+
+def make(options, runs, missing):
+    """Makes the missing runs; one that fails is left out, and two in a row end the program. Whether one has failed."""
+    program = hashlib.sha256(options.undercroft.read_bytes()).hexdigest()[:12]
+    failed = in_a_row = 0
+    for run in missing:
+        began = time.monotonic()
+        last = run.number == run.experiment.rounds
+        check = run.experiment.check == "each" or run.experiment.check == "last" and last
+        try:
+            result = trial.trial(options, run.experiment, run.arm, run.number, check)
+        except Failure as failure:
+            failed, in_a_row = failed + 1, in_a_row + 1
+            if in_a_row == 2 or len(missing) == 1:
+                raise
+            keep_logs(options.work)
+            print(f"experiment: {run.experiment.name}, {run.arm.name}: {failure}", file=sys.stderr, flush=True)
+            processes.clean(options.work)
+            continue
+        in_a_row = 0
+        result["program"] = program
+        result["took_s"]["all"] = time.monotonic() - began
+        part = run.path.with_suffix(".part")
+        part.write_text(json.dumps(result, indent=1, default=str))
+        part.rename(run.path)
+        print(f"{line(result, run.experiment)}; {plan.left(runs)}", flush=True)
+    return failed > 0
+
+
+def present(folder, experiment):
+    """Writes and prints the table, and draws the picture. Whether a check has found something."""
+    said = report.table(folder)
+    (folder / "table.md").write_text(said + "\n")
+    print(f"\n{said}\n\n{folder}/table.md")
+    why = pictures.draw(folder, folder / "picture.svg")
+    print(why or f"{folder}/picture.svg")
+    if not why and report.publish(folder, experiment, said):
+        print(f"{report.PAGE} has them")
+    checks = [one["checks"] for rounds in report.read(folder).values() for one in rounds.values()]
     return any(said for check in checks for said in check.values())
 
 
-def line(result, rounds, seconds):
+def line(result, experiment):
     figures = [f"{name} {figure(result):,.{digits}f}" for name, figure, _, digits in report.FIGURES[:5]]
     warm = result["warm_up"]
     steady = f"warm after {warm['seconds']:.0f} s" if warm["steady"] else "not steady"
-    return f"round {result['round']} of {rounds}, {result['arm']}: {', '.join(figures)} ({steady}, {seconds:.0f} s in all)"
+    about = f"{experiment.name}, round {result['round']} of {experiment.rounds}, {result['arm']}"
+    return f"{about}: {', '.join(figures)} ({steady})"
 
 
 def main():

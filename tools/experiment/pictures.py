@@ -2,16 +2,12 @@
 of the server's cache where the arms differ in it. Which figures there are, and the table, are in the report.
 """
 
-import pathlib
 import statistics
-import sys
 
 import report
 from settings import mebibytes
 
-sys.path.append(str(pathlib.Path(__file__).parent.parent))
-
-PICTURED = [one for one in [*report.FIGURES, *report.PER_1000] if one[0] in (
+PICTURED = [one for one in report.FIGURES if one[0].split(", for")[0] in (
     "transactions a minute", "new order, 99 %, ms", "hit ratio, %",
     "blocks read from the disk", "blocks written to the disk",
 )]  # fmt: skip
@@ -35,11 +31,10 @@ def draw(folder, path):
     page, axes = drawing.pyplot.subplots(1, len(figures), figsize=(2.6 * len(figures), 3), squeeze=False)
     for place, (name, figure, *_) in zip(axes[0], figures):
         panel(place, arms, figure)
-        per = ",\nfor 1,000 transactions" if name.startswith("blocks") else ""
-        place.set_title(name + per, fontsize=8)
+        place.set_title(name.replace(", for", ",\nfor"), fontsize=8)
         drawing.clean(place)
     handles, labels = axes[0][0].get_legend_handles_labels()
-    page.legend(handles, labels, loc="lower center", ncol=4, frameon=False)
+    page.legend(handles, labels, loc="lower center", ncol=6, frameon=False)
     page.tight_layout(rect=(0, 0.09, 1, 1))
     drawing.save(page, path)
     return ""

@@ -85,6 +85,8 @@ class Experiment:
     rounds: int = 3
     # When the database is checked: after each run, after those of the last round, or never.
     check: str = "each"
+    # Arms that the others are compared with; default: the first one.
+    against: list = dataclasses.field(default_factory=list)
 
 
 CHOICES = {"layout": ["files", "raw"], "check": ["each", "last", "never"]}
@@ -150,6 +152,8 @@ def read(path):
     names = [arm.name for arm in arms]
     if not arms or len(set(names)) < len(names):
         raise Failure(f"{path}: at least one [[arm]], each with a name of its own")
+    if unknown := set(given.setdefault("against", names[:1])) - set(names):
+        raise Failure(f"{path}: against: no arm is named {', '.join(sorted(map(str, unknown)))}")
     parts = {
         "database": make(Database, f"{path}: database", given.pop("database", {})),
         "load": make(Load, f"{path}: load", given.pop("load", {})),

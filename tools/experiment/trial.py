@@ -91,12 +91,20 @@ def difference(before, after):
     return changed
 
 
+def processors():
+    """What the processors of the machine did since it started, in ticks; `steal` is what other machines had."""
+    names = "user nice system idle iowait irq softirq steal".split()
+    return dict(zip(names, map(int, pathlib.Path("/proc/stat").read_text().split()[1:])))
+
+
 def measured(options, experiment, arm, database, server, process):
     """Warms up, runs the load, and reads all counters around it."""
+    size = database.mib()
     warm = load.warm_up(options, database, experiment.load, server)
 
     def read_counters():
-        return {"server": server.stats(), "database": database.counters(), "tracker": tracker()}
+        counters = {"server": server.stats(), "database": database.counters(), "tracker": tracker()}
+        return counters | {"processors": processors()}
 
     def tracker():
         if not arm.attach:
@@ -107,7 +115,7 @@ def measured(options, experiment, arm, database, server, process):
 
     tpcc, before, after = load.measure(options, database, experiment.load, read_counters)
     counted = {name: difference(before[name], after[name]) for name in before}
-    return {"warm_up": warm, "tpcc": tpcc, "counted": counted, "before": before, "after": after}
+    return {"database_mib": size, "warm_up": warm, "tpcc": tpcc, "counted": counted, "before": before, "after": after}
 
 
 def checked(options, experiment, place, database, files):
@@ -143,12 +151,17 @@ def said_by(command):
     return ""
 
 
-def trial(options, experiment, arm, number, check):
-    """Runs an arm once. Everything that it starts has ended when it returns or fails."""
+def prepare(options, experiment):
+    """Makes the golden copy that all runs of an experiment begin with, in a new folder of a run: both folders."""
     home = options.work / "run"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(mode=0o755)
-    place = golden.make(options, experiment.database, home)
+    return golden.make(options, experiment.database, home), home
+
+
+def trial(options, experiment, arm, number, check):
+    """Runs an arm once. Everything that it starts has ended when it returns or fails."""
+    place, home = prepare(options, experiment)
     sizes = {"d": golden.data_mib(experiment.database), "log": golden.LOG_MIB}
     models = {"d": experiment.disk, "log": experiment.log_disk}
     files = {name: golden.copy(place, name, models[name], sizes[name], home) for name in sizes}
@@ -177,6 +190,7 @@ def trial(options, experiment, arm, number, check):
     return {
         "experiment": experiment.name,
         "title": experiment.title,
+        "against": experiment.against,
         "arm": arm.name,
         "round": number,
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
