@@ -5,7 +5,7 @@ CARGO ?= cargo
 BUILT = target/release
 UNDERCROFT = $(BUILT)/undercroft
 
-.PHONY: help build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto tuned reproduce bench bench-reading bench-server bench-turns bench-hints bench-policies bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment report-pictures clean
+.PHONY: help build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto tuned reproduce bench bench-reading bench-server bench-turns bench-hints bench-policies bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment tpcc report-pictures clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -46,6 +46,7 @@ help:
 	@echo "make bench-against BEFORE=PROGRAM  what became slower since another build (ten minutes; QUICK=1: two)"
 	@echo "make report-pictures  pictures of pages of results, into docs/user/pictures (chromium)"
 	@echo "make experiment [FILE=...]  TPC-C of a real database on a volume, as a small file says (root; six minutes)"
+	@echo "make tpcc  ten rounds of TPC-C, into docs/measurements/databases.md (root; a night; it goes on where it was)"
 
 build:
 	@tools/setup.sh build
@@ -178,6 +179,9 @@ bench-against: build
 experiment: build
 	@tools/setup.sh test
 	@/usr/bin/python3 tools/experiment $(or $(FILE),tools/experiment/example.toml) --undercroft $(UNDERCROFT) $(EXPERIMENT)
+
+tpcc: FILE = tools/experiment/tpcc-*.toml
+tpcc: experiment
 
 report-pictures: build
 	@tools/report/pictures.sh $(UNDERCROFT)

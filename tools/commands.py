@@ -13,6 +13,7 @@ into documents runs in a copy of the repository. The traces are small and made h
 import ast
 import dataclasses
 import fcntl
+import fnmatch
 import json
 import os
 import pathlib
@@ -61,7 +62,9 @@ def documents(*names):
     return tuple(f"docs/{name}.md" for name in names)
 
 
-EXPERIMENTS = sorted(path.stem for path in pathlib.Path("tools/experiment").glob("*.toml"))
+# Without those that `make tpcc` has.
+FILES = pathlib.Path("tools/experiment").glob("*.toml")
+EXPERIMENTS = sorted(path.stem for path in FILES if not path.stem.startswith("tpcc-"))
 MOUNTS = ("root", "nbdfuse", "losetup", "pg_ctlcluster")
 COMMANDS = [
     Command("help", "make help", r"make experiment \[FILE", is_quick=True),
@@ -99,9 +102,11 @@ COMMANDS = [
     Command("bench-aware", "make bench-aware BENCH='--rounds 1'", "lru-ca above lru-ca, exact", is_quick=True),
     Command("bench-python", "make python bench-python BENCH='--rounds 1'", "The import takes", builds=True),
     Command("bench-against", "make bench-against BEFORE={built}/undercroft QUICK=1 BENCH='--rounds 1'", r"cases, \d+ beyond", needs=("valgrind",)),
-    *(Command("experiment", f"make experiment FILE=tools/experiment/{name}.toml EXPERIMENT=--smallest"
+    Command("experiment", "python3 tools/experiment/tests.py", "OK", is_quick=True),
+    *(Command("experiment", f"make experiment FILE=tools/experiment/{name}.toml EXPERIMENT='--smallest --anew'"
               f" && python3 tools/experiment --table target/experiment/results/{name}-smallest",
               "wrong: 0", needs=MOUNTS) for name in EXPERIMENTS),
+    Command("tpcc", "make tpcc EXPERIMENT='--smallest --anew'", r"(wrong: 0[\s\S]*){3}", needs=MOUNTS),
     Command("report-pictures", "HTTP=127.0.0.1:{free} LIVE_SECONDS=5 make report-pictures", "live-wide", ("docs/user/pictures/live-wide.png",), needs=("chromium",)),
 ]  # fmt: skip
 
@@ -273,8 +278,9 @@ def reached():
     found, new = set(), [pathlib.Path("Makefile").read_text(), *(command.line for command in COMMANDS)]
     while new:
         text, named = new.pop(), set()
-        for word in set(re.findall(r"tools/[\w./-]+", text)):
+        for word in set(re.findall(r"tools/[\w./*-]+", text)):
             word = word.rstrip("./")
+            named |= set(fnmatch.filter(files, word)) if "*" in word else set()
             main = f"{word}/__main__.py"
             below = [main] if main in files else [name for name in files if name.startswith(f"{word}/")]
             named |= {word, *below} & set(files)

@@ -1,0 +1,117 @@
+"""Tests of what needs no machine: intervals, the order and the time of runs, the report and its place in a page."""
+
+import json
+import pathlib
+import random
+import tempfile
+import unittest
+
+import pairs
+import plan
+import report
+import settings
+
+HERE = pathlib.Path(__file__).parent
+COUNTED = {"server": {"d": {"reads": 1000, "read_hits": 400, "store_reads": 600}}, "tracker": {}}
+
+
+def result(experiment, arm, number, transactions):
+    """What a run leaves behind, made up."""
+    tpcc = {"transactions": transactions, "new_orders": transactions // 2, "seconds": 120, "failed": 0, "kinds": {}}
+    return {
+        "title": experiment.title, "against": experiment.against, "arm": arm.name, "round": number, "program": "1",
+        "database": {"pool_mib": 32, "version": "1"} | vars(experiment.database), "database_mib": 512, "checks": {},
+        "disk": experiment.disk, "log_disk": experiment.log_disk, "load": vars(experiment.load), "tpcc": tpcc,
+        "warm_up": {"steady": number != 2, "steps": []}, "counted": COUNTED, "before": COUNTED, "after": COUNTED,
+        "took_s": {"all": 300.0}, "waits_for_flush": False,
+    }  # fmt: skip
+
+
+class Intervals(unittest.TestCase):
+    def test_few_pairs_have_none(self):
+        self.assertEqual(pairs.interval([1.0, 2.0, 3.0, 4.0, 5.0]), (3.0, None, None))
+
+    def test_equal_pairs_leave_no_doubt(self):
+        self.assertEqual(pairs.relative([2] * 6, [1] * 6), pairs.relative([4] * 6, [2] * 6))
+        self.assertEqual(pairs.absolute([2] * 6, [1] * 6), (1, 1, 1))
+
+    def test_a_ratio_and_its_inverse_agree(self):
+        values, others = [105, 112, 98, 120, 107, 111, 103, 109], [100] * 8
+        mean, low, high = pairs.relative(values, others)
+        inverse = pairs.relative(others, values)
+        for one, other in zip((mean, low, high), (inverse[0], inverse[2], inverse[1])):
+            self.assertAlmostEqual((1 + one / 100) * (1 + other / 100), 1, delta=0.002)
+        self.assertLess(low, mean)
+        self.assertLess(mean, high)
+
+    def test_the_side_of_an_outlier_is_longer(self):
+        mean, low, high = pairs.interval([1.0, 1.1, 0.9, 1.0, 1.05, 0.95, 1.0, -2.0])
+        self.assertGreater(mean - low, 1.5 * (high - mean))
+
+    def test_nineteen_of_twenty_have_the_mean(self):
+        source = random.Random(7)
+        samples = [[source.gauss(0, 1) for _ in range(10)] for _ in range(400)]
+        have = sum(low <= 0 <= high for _, low, high in map(pairs.interval, samples))
+        self.assertTrue(0.92 <= have / 400 <= 0.975, have)
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        self.experiments = [settings.read(path) for path in sorted(HERE.glob("tpcc-*.toml"))]
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.results = pathlib.Path(folder.name)
+        self.runs = plan.order(self.experiments, self.results)
+
+    def write(self, run, transactions):
+        run.path.parent.mkdir(parents=True, exist_ok=True)
+        run.path.write_text(json.dumps(result(run.experiment, run.arm, run.number, transactions)))
+
+    def test_a_round_of_everything_comes_before_the_next(self):
+        numbers = [run.number for run in self.runs]
+        self.assertEqual(numbers, sorted(numbers))
+        self.assertEqual(len(self.runs), sum(one.rounds * len(one.arms) for one in self.experiments))
+        self.assertEqual(len({run.path for run in self.runs}), len(self.runs))
+
+    def test_no_arm_is_always_first(self):
+        for experiment in self.experiments:
+            first = {}
+            for run in self.runs:
+                if run.experiment is experiment:
+                    first.setdefault(run.number, run.arm.name)
+            counts = [list(first.values()).count(arm.name) for arm in experiment.arms]
+            self.assertLessEqual(max(counts) - min(counts), 1)
+
+    def test_time_left_is_as_that_of_the_runs_before(self):
+        self.assertRegex(plan.left(self.runs), r"^0 of \d+ runs are made, at most \d+\.\d hours left$")
+        for run in self.runs[:-12]:
+            self.write(run, 1000)
+        self.assertRegex(plan.left(self.runs), r"runs are made, 60 minutes left$")
+
+    def test_a_report_says_what_was_steady_and_compares_with_both(self):
+        experiment, source = self.experiments[0], random.Random(1)
+        mine = [run for run in self.runs if run.experiment is experiment]
+        for run in mine:
+            gain = 1.25 if run.arm.name == "auto, MQ" else 1.0
+            self.write(run, int(gain * source.uniform(3000, 3100)))
+        folder = mine[0].path.parent
+        said = report.table(folder)
+        self.assertIn("| of them steady after the warm-up | 9 |", said)
+        self.assertIn("access, LRU, round 2", said)
+        for base in experiment.against:
+            self.assertIn(f"| against {base} |", said)
+        self.assertRegex(said, r"\| transactions a minute \|.*\*\*\+2\d\.\d % \(\+2\d\.\d to \+2\d\.\d\)\*\*")
+        report.PAGE = self.results / "page.md"
+        (self.results / "pictures").mkdir()
+        (folder / "picture.svg").write_text("<svg/>")
+        page = f"# Page\n\n<!-- {experiment.name} -->\n\nearlier\n\n<!-- end {experiment.name} -->\n\nafter\n"
+        report.PAGE.write_text(page)
+        self.assertTrue(report.publish(folder, experiment, said))
+        self.assertIn("25", report.PAGE.read_text())
+        self.assertNotIn("earlier", report.PAGE.read_text())
+        mine[3].path.unlink()
+        self.assertFalse(report.publish(folder, experiment, said))
+
+
+if __name__ == "__main__":
+    unittest.main()
