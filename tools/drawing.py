@@ -16,7 +16,7 @@ from matplotlib import pyplot  # noqa: E402
 # What matplotlib writes and no viewer needs, and what stands for it.
 NEEDLESS = [
     (r"\n *<!--.*?-->", ""),
-    (r"(\d+\.\d)\d+(?!\.)", r"\1"),
+    (r"(\d+\.\d)\d+(?!\.)(?![^<>]*</text>)", r"\1"),
     (r' transform="rotate\(-?0 [^)]*\)"', ""),
     (r'<g id="[^"]*"', "<g"),
     (r"\n *<(/?)g>(?=\n)", r"\n<\1g>"),

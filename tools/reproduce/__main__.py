@@ -33,15 +33,15 @@ def make(program, study):
 
     here = [trace for trace in study.traces if trace.is_here()]
     absent = [f"{trace.file} ({trace.what})" for trace in study.traces if not trace.is_here()]
-    if not here:
+    if study.traces and not here:
         print(f"reproduce: {study.name} stays as it is: no trace in {runs.TRACES}")
         return None
     started = time.monotonic()
     found = study.make(program, here)
     if study.has_picture:
-        pictures.draw(found.panels, FOLDER / picture_of(study))
+        pictures.draw(found.panels, FOLDER / picture_of(study), found.columns)
     page = FOLDER / "reproduction" / f"{study.page}.md"
-    missing = "; ".join([study.missing, *absent])
+    missing = "; ".join(filter(None, [study.missing, *absent]))
     text = found.markdown(f"../{picture_of(study)}", f"{study.title}: {study.what}", missing)
     page.write_text(put(page.read_text(), study.name, text))
     print(f"reproduce: {study.name} is in {page} ({time.monotonic() - started:.0f} s)", flush=True)
@@ -58,7 +58,8 @@ def kept(study):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    as_is = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="reproduce", description=__doc__, formatter_class=as_is)
     parser.add_argument("program", nargs="?", help="undercroft")
     parser.add_argument("studies", nargs="*", metavar="STUDY")
     parser.add_argument("--list", action="store_true", help="name, page and picture of each study")
@@ -80,7 +81,8 @@ def main():
         line = make(program, study)
         if line:
             lines = [line if other is study else kept(other) for other in studies.ALL]
-            INDEX.write_text(put(INDEX.read_text(), "index", table(["table or figure", "of what", "study", "verdict"], lines)))
+            index = table(["table or figure", "of what", "study", "verdict"], lines)
+            INDEX.write_text(put(INDEX.read_text(), "index", index))
 
 
 main()

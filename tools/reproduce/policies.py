@@ -1,9 +1,10 @@
 """TPDS tables 2 and 3 and figure 8: replacement policies at the second level."""
 
 import published
-from findings import Claim, Findings, Panel, cells, one, span
+from findings import Findings, Panel, Row, cells, count, judge, one, span
 
 TIMES = (0.5, 1, 2, 4, 8, 16)
+LOCAL = [policy for policy in published.POLICIES if policy != "opt"]
 # Parameters of the policies that the paper set for each trace.
 SECTIONS = ((0.01, 0.95), (0.03, 0.5), (0.1, 0.5), (0.1, 0.9), (0.3, 0.25), (0.3, 0.5))
 TRIED = {
@@ -20,111 +21,97 @@ def tuned(program, trace, policy):
     return max(TRIED[policy], key=lambda one: sum(found[one, "access"]))
 
 
-def ratios(program, trace, policies):
-    """Sizes, and the hit ratios of each policy along them."""
-    sizes = trace.sizes(*TIMES)
-    names = {policy: tuned(program, trace, policy) for policy in policies}
-    found = program.hit_ratios(trace, sizes, names.values())
-    return sizes, {policy: found[name, "access"] for policy, name in names.items()}
+def rows_of(program, traces, policies):
+    """Of each trace the hit ratios of the policies along the sizes."""
+    rows = {}
+    for trace in traces:
+        sizes = trace.sizes(*TIMES)
+        names = {policy: tuned(program, trace, policy) for policy in policies}
+        found = program.hit_ratios(trace, sizes, names.values())
+        hits = {policy: found[name, "access"] for policy, name in names.items()}
+        rows[trace.name] = Row([f"{size:,}" for size in sizes], list(TIMES), hits)
+    return rows
 
 
-def published_table2():
-    """As ours: name to (multiples of the client's cache, policy to hit ratios)."""
-    for name, (client, rows) in published.TABLE2.items():
-        columns = list(zip(*rows.values()))
-        yield name, [size / client for size in rows], dict(zip(published.POLICIES, columns))
+def is_open(cell):
+    """Where LRU comes near to OPT the cache has room for nearly everything, and all policies are alike."""
+    row, i = cell
+    return row.hits["opt"][i] - row.hits["lru"][i] >= 5
+
+
+def at(cell, policies=LOCAL):
+    """The hits of each policy in one cell."""
+    row, i = cell
+    return {policy: row.hits[policy][i] for policy in policies}
+
+
+def has_next(cell):
+    """Whether the row goes on to twice the size, and the size is at most about twice the client's."""
+    row, i = cell
+    return is_open(cell) and row.times[i] <= 2.2 and i + 1 < len(row.times)
 
 
 def table2(program, traces):
-    ours = {trace: ratios(program, trace, published.POLICIES) for trace in traces}
-    locals_ = [policy for policy in published.POLICIES if policy != "opt"]
-    holds = {key: {} for key in ("above", "best", "worst", "bound", "twice")}
-    pairs = {key: [] for key in holds}
-    small, winners = {}, []
-    for trace, (sizes, found) in ours.items():
-        # Where LRU comes near to OPT the cache has room for nearly everything, and all policies are alike.
-        open_ = [i for i in range(len(sizes)) if found["opt"][i] - found["lru"][i] >= 5]
-        # The most and the fewest hits of the eight without the one that is judged.
-        most = {i: max(found[p][i] for p in locals_) for i in range(len(sizes))}
-        fewest = {i: min(found[p][i] for p in locals_ if p != "mru") for i in open_}
-        here = {
-            "above": [(found["mq"][i], found["lru"][i]) for i in open_],
-            "best": [(found["mq"][i] + 1, most[i]) for i in open_],
-            "worst": [(fewest[i], found["mru"][i]) for i in open_],
-            "bound": [(found["opt"][i] + 1e-9, most[i]) for i in most],
-            "twice": [(found["mq"][i] + 1, found["lru"][i + 1]) for i in open_ if TIMES[i] <= 2],
-        }
-        for key, into in holds.items():
-            into[trace.name] = cells(here[key])[0]
-            pairs[key] += here[key]
-        winners += [max(locals_, key=lambda policy: found[policy][i]) for i in open_]
-        if trace.client:
-            small[trace.name] = found["lru"][TIMES.index(1)]
+    ours, theirs = rows_of(program, traces, published.POLICIES), published.table2()
+    open_, open_theirs = cells(ours, is_open), cells(theirs, is_open)
+    known = {trace.name: ours[trace.name] for trace in traces if trace.client}
+    most = [max(LOCAL, key=at(cell).get) for cell in open_.values()]
+    winners = "most hits: " + ", ".join(f"{policy} {most.count(policy)}" for policy in LOCAL if policy in most)
 
-    def found_in(key):
-        return f"{cells(pairs[key])[1]} sizes"
+    def at_client(row):
+        return row.hits["lru"][row.near(1)]
 
-    of_theirs = [values for _, _, values in published_table2()]
-    best = [mq + 1 > max(v[p][i] for p in locals_) for v in of_theirs for i, mq in enumerate(v["mq"])]
-    at = TIMES.index(4)
-    gains = {t.name: 100 * (f["mq"][at] / max(f["lru"][at], 0.01) - 1) for t, (_, f) in ours.items()}
+    def gain(row):
+        return 100 * (row.hits["mq"][row.near(4)] / max(row.hits["lru"][row.near(4)], 0.01) - 1)
+
+    def as_twice(cell):
+        row, i = cell
+        return row.hits["mq"][i] + 1 > row.hits["lru"][i + 1]
+
     claims = [
-        Claim("MQ above LRU", "MQ has more hits than LRU at every size", holds["above"], found_in("above")),
-        Claim(
-            "MQ best",
-            f"MQ has the most hits of the eight, or is within a point of it (in the paper: {sum(best)} of {len(best)})",
-            holds["best"], found_in("best") + "; most hits: " + ", ".join(f"{p} {winners.count(p)}" for p in dict.fromkeys(winners)),
-        ),
-        Claim("MRU worst", "MRU has the fewest hits of the eight", holds["worst"], found_in("worst")),
-        Claim("OPT above all", "no policy has more hits than OPT", holds["bound"], found_in("bound")),
-        Claim(
-            "LRU near nothing up to the client's size",
-            "LRU hits 2 to 10 % where it is as large as the client's cache",
-            {name: ratio <= 10.1 for name, ratio in small.items()},
-            ", ".join(f"{name} {one(ratio)}" for name, ratio in small.items()) + " %",
-        ),
-        Claim(
-            "LRU needs twice the cache",
-            "MQ hits as often as LRU with twice the blocks (a point less allowed), up to twice the client's cache",
-            holds["twice"], found_in("twice"),
-        ),
-        Claim(
-            "gain at four times the client",
-            "at four times the client's cache MQ has 53 % more hits than LRU (Oracle-128M); here: at least 25 %",
-            {name: gain >= 25 for name, gain in gains.items()},
-            ", ".join(f"{name} {gain:+.0f} %" for name, gain in gains.items()),
-        ),
+        judge("MQ above LRU", "MQ has more hits than LRU at every size",
+              lambda hits: hits["mq"] > hits["lru"], open_, by_trace, open_theirs, at),
+        judge("MQ best", "MQ has the most hits of the eight, or is within a point of it",
+              lambda hits: hits["mq"] + 1 > max(hits.values()), open_, winners, open_theirs, at),
+        judge("MRU worst", "MRU has the fewest hits of the eight",
+              lambda hits: hits["mru"] < sorted(hits.values())[1], open_, by_trace, open_theirs, at),
+        judge("OPT above all", "no policy has more hits than OPT", lambda hits: hits["opt"] >= max(hits.values()),
+              cells(ours), by_trace, cells(theirs), lambda cell: at(cell, published.POLICIES)),
+        judge("LRU hits little up to the client's size",
+              f"LRU hits {span(map(at_client, theirs.values()))} % at the client's size; here: no more than that",
+              lambda share: share <= 22.1, known, "{:.1f} %", theirs, at_client),
+        judge("LRU needs twice the cache",
+              "MQ hits as often as LRU with twice the blocks (a point less allowed), up to twice the client's cache",
+              as_twice, cells(ours, has_next), by_trace, cells(theirs, has_next)),
+        judge("gain at four times the client",
+              f"MQ has {span(map(gain, theirs.values()))} % more hits than LRU there; here: at least 10 %",
+              lambda more: more >= 10, ours, "{:+.0f} %", theirs, gain),
     ]  # fmt: skip
-    panels = []
-    for name, times, values in list(published_table2())[:1]:
-        panels.append(Panel(f"published: {name}", {p: (times, v) for p, v in values.items()}, top=100))
-    for trace, (sizes, found) in list(ours.items())[:5]:
-        panels.append(Panel(trace.name, {p: (TIMES, v) for p, v in found.items()}, top=100))
-    for panel in panels:
-        panel.x, panel.y = "size / client's cache", "hit ratio, %"
-    tables = [side_by_side(ours), parameters(program, traces)]
-    for trace, (sizes, found) in ours.items():
-        rows = [[f"{size:,}"] + [one(found[p][i]) for p in published.POLICIES] for i, size in enumerate(sizes)]
-        above_it = f"below {trace.client:,} blocks" if trace.client else "client's cache not known"
-        tables.append((f"{trace.name} ({trace.what}; {above_it}):", ["blocks", *published.POLICIES], rows))
-    return Findings(claims, panels, tables)
-
-
-def side_by_side(ours):
-    """All traces at four times the client's cache, published and ours."""
-    rows = []
-    for name, times, values in published_table2():
-        i = min(range(len(times)), key=lambda i: abs(times[i] - 4))
-        rows.append([f"{name} (not public)"] + [one(values[p][i]) for p in published.POLICIES])
-    for trace, (_, found) in ours.items():
-        rows.append([f"**{trace.name}**"] + [one(found[p][TIMES.index(4)]) for p in published.POLICIES])
-    return "At about four times the client's cache, ours in bold:", ["trace", *published.POLICIES], rows
-
-
-def parameters(program, traces):
-    """What each trace was given."""
+    shown = {f"published: {name}": row for name, row in theirs.items()} | ours
+    panels = panels_of(shown, traces, without=("lfu", "mru"))
     rows = [[trace.name] + [f"`{tuned(program, trace, policy)}`" for policy in TRIED] for trace in traces]
-    return "Parameters with the most hits, summed over the sizes:", ["trace", *TRIED], rows
+    tables = [row.table(f"Published, {name} (not public):", "size") for name, row in theirs.items()]
+    tables.append(("Parameters with the most hits, summed over the sizes:", ["trace", *TRIED], rows))
+    for trace in traces:
+        above_it = f"below {trace.client:,} blocks" if trace.client else "client's cache not known"
+        tables.append(ours[trace.name].table(f"{trace.name} ({trace.what}; {above_it}):"))
+    return Findings(claims, panels, tables, 4)
+
+
+def panels_of(rows, traces, without=()):
+    unknown = {trace.name: f"size / {trace.base():,} blocks" for trace in traces if not trace.client}
+    return [
+        Panel(name, row.lines(without), unknown.get(name, "size / client's cache"), "hit ratio, %", top=100)
+        for name, row in rows.items()
+    ]
+
+
+def by_trace(cases):
+    """How many sizes of each trace are as said."""
+    traces = {}
+    for case, holds in cases.items():
+        traces.setdefault(case.rsplit(" ", 1)[0], {})[case] = holds
+    return "sizes: " + ", ".join(f"{name} {count(of)}" for name, of in traces.items())
 
 
 def split(program, trace, size):
@@ -140,31 +127,29 @@ def split(program, trace, size):
 
 
 def table3(program, traces):
-    sizes = [trace.sizes(4)[0] for trace in traces]
-    found = dict(zip(traces, program.many(lambda t, s: split(program, t, s), list(zip(traces, sizes)))))
-    fewer, left, none, most = {}, {}, {}, {}
-    for trace, values in found.items():
-        misses, base = values["mq"][3], values["lru"][3]
-        fewer[trace.name] = 100 * (1 - misses / base)
-        left[trace.name] = 100 * values["mq"][1] / (values["mq"][1] + misses)
-        none[trace.name] = values["lru"][1] == 0
-        most[trace.name] = values["mq"][2] >= max(other[2] for other in values.values())
+    plans = [(trace, trace.sizes(4)[0]) for trace in traces]
+    found = program.many(lambda trace, size: split(program, trace, size), plans)
+    ours = {trace.name: values for trace, values in zip(traces, found)}
+    theirs = {"Oracle-128M": {policy: [1000 * x for x in values] for policy, values in published.TABLE3.items()}}
+
     claims = [
-        Claim("LRU keeps what is near", "LRU misses nothing at a distance below its size", none, "as defined"),
-        Claim("MQ hits most beyond", "of the six, MQ has the most hits at distances of its size and beyond", most,
-              "hits beyond: " + ", ".join(f"{t.name} {v['mq'][2] / 1000:.0f}k" for t, v in found.items())),
-        Claim("MQ misses less beyond", "there MQ has 36 % fewer misses than LRU; here: at least 20 %",
-              {name: share >= 20 for name, share in fewer.items()},
-              ", ".join(f"{name} {share:.0f} %" for name, share in fewer.items())),
-        Claim("MQ gives up little", "misses below its size are a tenth of MQ's misses; here: at most a fifth",
-              {name: share <= 20 for name, share in left.items()},
-              ", ".join(f"{name} {share:.0f} %" for name, share in left.items())),
+        judge("LRU keeps what is near", "LRU misses nothing at a distance below its size",
+              lambda values: values["lru"][1] == 0, ours, "as defined", theirs),
+        judge("MQ hits most beyond", "of the six, MQ has the most hits at distances of its size and beyond",
+              lambda share: share >= 100, ours, "{:.0f} % of the most", theirs,
+              lambda values: 100 * values["mq"][2] / max(other[2] for other in values.values())),
+        judge("MQ misses less beyond", "there MQ has 36 % fewer misses than LRU; here: at least 20 %",
+              lambda share: share >= 20, ours, "{:.0f} %", theirs,
+              lambda values: 100 * (1 - values["mq"][3] / values["lru"][3])),
+        judge("MQ gives up little", "misses below its size are a tenth of MQ's misses; here: at most a fifth",
+              lambda share: share <= 20, ours, "{:.0f} %", theirs,
+              lambda values: 100 * values["mq"][1] / (values["mq"][1] + values["mq"][3])),
     ]  # fmt: skip
     names = ["hits, near", "misses, near", "hits, far", "misses, far"]
     panels, tables = [], []
-    shown = [("published: Oracle-128M", {p: [1000 * x for x in v] for p, v in published.TABLE3.items()})]
-    shown += [(f"{trace.name}, {size:,} blocks", found[trace]) for trace, size in zip(traces, sizes)]
-    for title, values in shown:
+    shown = {"published: Oracle-128M": theirs["Oracle-128M"]}
+    shown |= {f"{trace.name}, {size:,} blocks": ours[trace.name] for trace, size in plans}
+    for title, values in shown.items():
         total = sum(values["lru"])
         bars = {name: [100 * v[i] / total for v in values.values()] for i, name in enumerate(names)}
         panels.append(Panel(title, bars, "", "re-references, %", bars=tuple(values), top=100))
@@ -175,24 +160,19 @@ def table3(program, traces):
 
 def figure8(program, traces):
     policies = list(published.FIGURE8)
-    found = {trace: ratios(program, trace, policies) for trace in traces}
-    beats = {}
-    pairs = {"arc": [], "lirs": []}
-    for other in pairs:
-        beats[other] = {}
-        for trace, (_, values) in found.items():
-            here = list(zip(values["mq"], values[other]))
-            beats[other][trace.name] = cells(here)[0]
-            pairs[other] += here
-    claims = [
-        Claim(f"MQ above {other.upper()}", f"MQ hits more often than {other.upper()} at every size "
-              f"(HP Disk, 32 MB: {published.FIGURE8['mq']} against {published.FIGURE8[other]} %)", beats[other],
-              f"{cells(of)[1]} sizes; MQ ahead by {span([a - b for a, b in of])} points")
-        for other, of in pairs.items()
-    ]  # fmt: skip
-    lines = [(trace.name, {p: (TIMES, v) for p, v in values.items()}) for trace, (_, values) in found.items()]
-    panels = [Panel(name, these, "size / client's cache", "hit ratio, %", top=100) for name, these in lines]
+    ours, theirs = rows_of(program, traces, policies), published.figure8()
+    claims = []
+    for other in ("arc", "lirs"):
+        claims.append(judge(
+            f"MQ above {other.upper()}", f"MQ hits more often than {other.upper()} at every size "
+            f"(HP Disk, 32 MB: {published.FIGURE8['mq']} against {published.FIGURE8[other]} %)",
+            lambda points: points > 0, cells(ours), by_trace, cells(theirs),
+            lambda cell, other=other: cell[0].hits["mq"][cell[1]] - cell[0].hits[other][cell[1]],
+        ))  # fmt: skip
+    panels = panels_of(ours, traces)
+    hits = theirs["HP Disk"].hits
+    panels.insert(0, Panel("published: HP Disk", hits, "", "hit ratio, %", ["32 MiB"], False, top=100))
     rows = [["HP Disk (not public)", "32 MB"] + [one(v) for v in published.FIGURE8.values()]]
-    for trace, (sizes, values) in found.items():
-        rows += [[trace.name, f"{size:,}"] + [one(values[p][i]) for p in policies] for i, size in enumerate(sizes)]
+    for name, row in ours.items():
+        rows += [[name, size] + [one(row.hits[p][i]) for p in policies] for i, size in enumerate(row.sizes)]
     return Findings(claims, panels, [("Hit ratios in per cent:", ["trace", "blocks", *policies], rows)])

@@ -7,7 +7,9 @@ import cooperation
 import locality
 import movement
 import policies
+import queues
 import runs
+import systems
 from runs import CLOUD, MARIADB, OLTP, P3, P6, POSTGRES, POSTGRES_L1, SPRITE
 
 
@@ -32,38 +34,60 @@ class Study:
 
 
 TPDS = "the traces of the paper are not public"
+POSTER = "the poster's traces (Auspex, TPC-C on DB2) are not public"
 HFA = "WebSearch (UMass Trace Repository), FIU, MSN-SFS, Exchange, TPC-E and TPC-C (SNIA IOTTA)"
 STREAMS = [POSTGRES, MARIADB, OLTP, SPRITE, POSTGRES_L1, P3, P6, CLOUD]
 REFERENCES = [OLTP, SPRITE, POSTGRES_L1]
 MOVED = [OLTP, SPRITE, POSTGRES_L1, P6, CLOUD]
 
+CLOCKED = [OLTP, POSTGRES_L1]
+TOLD = [POSTGRES, MARIADB, *REFERENCES]
+
+
+def tpds(page, number, what, make, traces, has_picture=True):
+    kind, at = number.split()
+    return Study(f"tpds-{kind}{at}", page, f"TPDS {number}", what, make, traces, TPDS if traces else "", has_picture)
+
+
+def usenix(page, at, what, make, traces, has_picture=True):
+    missing = TPDS if traces else ""
+    return Study(f"usenix-figure{at}", page, f"USENIX figure {at}", what, make, traces, missing, has_picture)
+
+
+def hfa(number, what, make, traces, has_picture=True):
+    kind, at = number.split()
+    return Study(f"hfa-{kind}{at}", "movement", f"HFA {number}", what, make, traces, HFA, has_picture)
+
+
 ALL = [
-    Study("tpds-table1", "locality", "TPDS table 1", "traces", locality.table1, runs.ALL, TPDS, False),
-    Study("tpds-figure2", "locality", "TPDS figure 2", "distances at the first level", locality.figure2, REFERENCES, TPDS),
-    Study("tpds-figure3", "locality", "TPDS figure 3", "distances at the second level", locality.figure3, STREAMS, TPDS),
-    Study("tpds-figure4", "locality", "TPDS figure 4", "frequencies", locality.figure4, STREAMS, TPDS),
-    Study("tpds-table2", "policies", "TPDS table 2", "eight policies and OPT", policies.table2, STREAMS[:7], TPDS),
-    Study("tpds-table3", "policies", "TPDS table 3", "hits by distance", policies.table3, STREAMS[:5], TPDS),
-    Study("tpds-figure8", "policies", "TPDS figure 8", "ARC and LIRS", policies.figure8, STREAMS[:7], TPDS),
-    Study("tpds-figure9", "cooperation", "TPDS figure 9", "global algorithms", cooperation.figure9, REFERENCES, TPDS),
-    Study("tpds-figure10", "cooperation", "TPDS figure 10", "global algorithms, small caches", cooperation.figure10,
-          [OLTP, SPRITE], TPDS),
-    Study("tpds-figure14", "cooperation", "TPDS figure 14", "reload thresholds", cooperation.figure14,
-          [POSTGRES, MARIADB], TPDS),
-    Study("usenix-figure2", "cooperation", "USENIX figure 2", "idle distances", cooperation.usenix2,
-          [POSTGRES, MARIADB, *REFERENCES], TPDS),
-    Study("usenix-figure3", "cooperation", "USENIX figure 3", "placement at eviction", cooperation.usenix3,
-          [POSTGRES, MARIADB, *REFERENCES], TPDS),
-    Study("usenix-figure4", "cooperation", "USENIX figure 4", "the same, small caches", cooperation.usenix4,
-          [OLTP, SPRITE], TPDS),
-    Study("poster", "cooperation", "Poster", "content-aware caches", cooperation.poster, [SPRITE, POSTGRES_L1],
-          "the poster's traces (Auspex, TPC-C on DB2) are not public"),
-    Study("hfa-figure1", "movement", "HFA figure 1", "hint reuse distance", movement.figure1, MOVED, HFA),
-    Study("hfa-figure4", "movement", "HFA figure 4", "hit ratios", movement.figure4, MOVED, HFA),
-    Study("hfa-figure5", "movement", "HFA figure 5", "response times", movement.figure5, MOVED, HFA),
-    Study("hfa-figure6", "movement", "HFA figure 6", "hint frequency", movement.figure6, MOVED, HFA),
-    Study("hfa-figure7", "movement", "HFA figure 7", "space", movement.figure7, MOVED, HFA),
-    Study("hfa-figure8", "movement", "HFA figure 8", "stability", movement.figure8, [OLTP, POSTGRES_L1], HFA),
-    Study("hfa-figure9", "movement", "HFA figure 9", "fixed split", movement.figure9, REFERENCES, HFA),
-    Study("hfa-figure10", "movement", "HFA figure 10", "the effect of k", movement.figure10, [OLTP, POSTGRES_L1], HFA),
+    tpds("locality", "table 1", "traces", locality.table1, runs.ALL, False),
+    tpds("locality", "figure 2", "distances at the first level", locality.figure2, REFERENCES),
+    tpds("locality", "figure 3", "distances at the second level", locality.figure3, STREAMS),
+    tpds("locality", "figure 4", "frequencies", locality.figure4, STREAMS),
+    tpds("policies", "table 2", "eight policies and OPT", policies.table2, STREAMS[:7]),
+    tpds("policies", "table 3", "hits by distance", policies.table3, STREAMS[:5]),
+    tpds("policies", "figure 8", "ARC and LIRS", policies.figure8, STREAMS[:7]),
+    tpds("cooperation", "figure 9", "global algorithms", cooperation.figure9, REFERENCES),
+    tpds("cooperation", "figure 10", "global algorithms, small caches", cooperation.figure10, [OLTP, SPRITE]),
+    tpds("systems", "figure 11", "and 12: a real system", systems.figure11, [], False),
+    tpds("systems", "figure 13", "RAW and OPT", systems.figure13, CLOCKED),
+    tpds("cooperation", "figure 14", "reload thresholds", cooperation.figure14, [POSTGRES, MARIADB]),
+    tpds("systems", "figure 15", "reloads and demotions", systems.figure15, CLOCKED),
+    Study("tpds-space", "systems", "TPDS space", "MQ's memory of evicted blocks", systems.space, [], "", False),
+    usenix("cooperation", 2, "idle distances", cooperation.usenix2, TOLD),
+    usenix("cooperation", 3, "placement at eviction", cooperation.usenix3, TOLD),
+    usenix("cooperation", 4, "the same, small caches", cooperation.usenix4, [OLTP, SPRITE]),
+    usenix("systems", 6, "and on: a real system", systems.usenix6, [], False),
+    Study("poster", "cooperation", "Poster", "content-aware caches", cooperation.poster, [SPRITE, POSTGRES_L1], POSTER),
+    Study("poster-overhead", "systems", "Poster overhead", "what they cost", systems.overhead, [], "", False),
+    hfa("table 3", "traces", movement.table3, MOVED, False),
+    hfa("table 4", "best gains", movement.table4, MOVED, False),
+    hfa("figure 1", "hint reuse distance", movement.figure1, MOVED),
+    hfa("figure 4", "hit ratios", movement.figure4, MOVED),
+    hfa("figure 5", "response times", movement.figure5, MOVED),
+    hfa("figure 6", "hint frequency", movement.figure6, MOVED),
+    hfa("figure 7", "space", movement.figure7, MOVED),
+    hfa("figure 8", "stability", queues.figure8, CLOCKED),
+    hfa("figure 9", "fixed split", queues.figure9, REFERENCES),
+    hfa("figure 10", "the effect of k", queues.figure10, CLOCKED),
 ]  # fmt: skip
