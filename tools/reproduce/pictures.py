@@ -30,7 +30,7 @@ def draw(panels, path, columns=None):
     found = {}
     for place in places[: len(panels)]:
         found |= dict(reversed(pair) for pair in zip(*place.get_legend_handles_labels()))
-    columns_of_legend = min(len(found), max(4, 3 * columns))
+    columns_of_legend = min(len(found), max(5, 3 * columns))
     height = 0.25 * -(-len(found) // columns_of_legend) / (2.6 * rows)
     page.legend(found.values(), found.keys(), loc="lower center", ncol=columns_of_legend, frameon=False, fontsize=8)
     page.tight_layout(rect=(0, height, 1, 1))
@@ -88,14 +88,15 @@ def stacked(place, panel, labels):
     """Bars with the figures on top of each other."""
     bottom = [0.0] * len(panel.bars)
     for label, values in panel.lines.items():
-        place.bar(panel.bars, values, bottom=bottom, color=colour(label, labels), label=label, width=0.7)
+        part = drawing.COLOURS[labels.index(label) % len(drawing.COLOURS)]
+        place.bar(panel.bars, values, bottom=bottom, color=part, label=label, width=0.7)
         bottom = [a + b for a, b in zip(bottom, values)]
 
 
 def side_by_side(place, panel, labels):
     """Bars of one case next to each other."""
     if panel.band:
-        place.axhspan(*panel.band, color="black", alpha=0.08, linewidth=0, label="published range")
+        place.axhspan(*panel.band, color="black", alpha=0.1, linewidth=0, label="published range")
     width = 0.8 / len(panel.lines)
     for number, (label, values) in enumerate(panel.lines.items()):
         places = [i + (number - (len(panel.lines) - 1) / 2) * width for i in range(len(panel.bars))]

@@ -44,50 +44,41 @@ CLOCKED = [OLTP, POSTGRES_L1]
 TOLD = [POSTGRES, MARIADB, *REFERENCES]
 
 
-def tpds(page, number, what, make, traces, has_picture=True):
-    kind, at = number.split()
-    return Study(f"tpds-{kind}{at}", page, f"TPDS {number}", what, make, traces, TPDS if traces else "", has_picture)
-
-
-def usenix(page, at, what, make, traces, has_picture=True):
-    missing = TPDS if traces else ""
-    return Study(f"usenix-figure{at}", page, f"USENIX figure {at}", what, make, traces, missing, has_picture)
-
-
-def hfa(number, what, make, traces, has_picture=True):
-    kind, at = number.split()
-    return Study(f"hfa-{kind}{at}", "movement", f"HFA {number}", what, make, traces, HFA, has_picture)
+def study(paper, page, number, what, make, traces, has_picture=True):
+    missing = (HFA if paper == "HFA" else TPDS) if traces else ""
+    name = f"{paper.lower()}-{number.replace(' ', '')}"
+    return Study(name, page, f"{paper} {number}", what, make, traces, missing, has_picture)
 
 
 ALL = [
-    tpds("locality", "table 1", "traces", locality.table1, runs.ALL, False),
-    tpds("locality", "figure 2", "distances at the first level", locality.figure2, REFERENCES),
-    tpds("locality", "figure 3", "distances at the second level", locality.figure3, STREAMS),
-    tpds("locality", "figure 4", "frequencies", locality.figure4, STREAMS),
-    tpds("policies", "table 2", "eight policies and OPT", policies.table2, STREAMS[:7]),
-    tpds("policies", "table 3", "hits by distance", policies.table3, STREAMS[:5]),
-    tpds("policies", "figure 8", "ARC and LIRS", policies.figure8, STREAMS[:7]),
-    tpds("cooperation", "figure 9", "global algorithms", cooperation.figure9, REFERENCES),
-    tpds("cooperation", "figure 10", "global algorithms, small caches", cooperation.figure10, [OLTP, SPRITE]),
-    tpds("systems", "figure 11", "and 12: a real system", systems.figure11, [], False),
-    tpds("systems", "figure 13", "RAW and OPT", systems.figure13, CLOCKED),
-    tpds("cooperation", "figure 14", "reload thresholds", cooperation.figure14, [POSTGRES, MARIADB]),
-    tpds("systems", "figure 15", "reloads and demotions", systems.figure15, CLOCKED),
-    Study("tpds-space", "systems", "TPDS space", "MQ's memory of evicted blocks", systems.space, [], "", False),
-    usenix("cooperation", 2, "idle distances", cooperation.usenix2, TOLD),
-    usenix("cooperation", 3, "placement at eviction", cooperation.usenix3, TOLD),
-    usenix("cooperation", 4, "the same, small caches", cooperation.usenix4, [OLTP, SPRITE]),
-    usenix("systems", 6, "and on: a real system", systems.usenix6, [], False),
+    study("TPDS", "locality", "table 1", "traces", locality.table1, runs.ALL, False),
+    study("TPDS", "locality", "figure 2", "distances at the first level", locality.figure2, REFERENCES),
+    study("TPDS", "locality", "figure 3", "distances at the second level", locality.figure3, STREAMS),
+    study("TPDS", "locality", "figure 4", "frequencies", locality.figure4, STREAMS),
+    study("TPDS", "policies", "table 2", "eight policies and OPT", policies.table2, STREAMS[:7]),
+    study("TPDS", "policies", "table 3", "hits by distance", policies.table3, STREAMS[:5]),
+    study("TPDS", "policies", "figure 8", "ARC and LIRS", policies.figure8, STREAMS[:7]),
+    study("TPDS", "cooperation", "figure 9", "global algorithms", cooperation.figure9, REFERENCES),
+    study("TPDS", "cooperation", "figure 10", "global algorithms, small caches", cooperation.figure10, [OLTP, SPRITE]),
+    study("TPDS", "systems", "figure 11", "and 12: a real system", systems.figure11, [], False),
+    study("TPDS", "systems", "figure 13", "RAW and OPT", systems.figure13, CLOCKED),
+    study("TPDS", "cooperation", "figure 14", "reload thresholds", cooperation.figure14, [POSTGRES, MARIADB]),
+    study("TPDS", "systems", "figure 15", "reloads and demotions", systems.figure15, CLOCKED),
+    study("TPDS", "systems", "space", "MQ's memory of evicted blocks", systems.space, [], False),
+    study("USENIX", "cooperation", "figure 2", "idle distances", cooperation.usenix2, TOLD),
+    study("USENIX", "cooperation", "figure 3", "placement at eviction", cooperation.usenix3, TOLD),
+    study("USENIX", "cooperation", "figure 4", "the same, small caches", cooperation.usenix4, [OLTP, SPRITE]),
+    study("USENIX", "systems", "figure 6", "and on: a real system", systems.usenix6, [], False),
     Study("poster", "cooperation", "Poster", "content-aware caches", cooperation.poster, [SPRITE, POSTGRES_L1], POSTER),
     Study("poster-overhead", "systems", "Poster overhead", "what they cost", systems.overhead, [], "", False),
-    hfa("table 3", "traces", movement.table3, MOVED, False),
-    hfa("table 4", "best gains", movement.table4, MOVED, False),
-    hfa("figure 1", "hint reuse distance", movement.figure1, MOVED),
-    hfa("figure 4", "hit ratios", movement.figure4, MOVED),
-    hfa("figure 5", "response times", movement.figure5, MOVED),
-    hfa("figure 6", "hint frequency", movement.figure6, MOVED),
-    hfa("figure 7", "space", movement.figure7, MOVED),
-    hfa("figure 8", "stability", queues.figure8, CLOCKED),
-    hfa("figure 9", "fixed split", queues.figure9, REFERENCES),
-    hfa("figure 10", "the effect of k", queues.figure10, CLOCKED),
+    study("HFA", "movement", "table 3", "traces", movement.table3, MOVED, False),
+    study("HFA", "movement", "table 4", "best gains", movement.table4, MOVED, False),
+    study("HFA", "movement", "figure 1", "hint reuse distance", movement.figure1, MOVED),
+    study("HFA", "movement", "figure 4", "hit ratios", movement.figure4, MOVED),
+    study("HFA", "movement", "figure 5", "response times", movement.figure5, MOVED),
+    study("HFA", "movement", "figure 6", "hint frequency", movement.figure6, MOVED),
+    study("HFA", "movement", "figure 7", "space", movement.figure7, MOVED),
+    study("HFA", "movement", "figure 8", "stability", queues.figure8, CLOCKED),
+    study("HFA", "movement", "figure 9", "fixed split", queues.figure9, REFERENCES),
+    study("HFA", "movement", "figure 10", "the effect of k", queues.figure10, CLOCKED),
 ]  # fmt: skip
