@@ -24,14 +24,14 @@ class Claim:
     paper: dict = dataclasses.field(default_factory=dict)
 
     def word(self):
-        if self.cases and all(self.cases.values()):
+        if not self.cases:
+            return "**no trace**"
+        if all(self.cases.values()):
             return "**holds**"
         return "**in part**" if any(self.cases.values()) else "**not**"
 
     def verdict(self):
         """On the page: how many cases, and which, if they are few."""
-        if not self.cases:
-            return "no trace for it"
         good, bad = ([case for case, holds in self.cases.items() if holds is which] for which in (True, False))
         text = f"{self.word()} ({count(self.cases)})"
         if not good or not bad or min(len(good), len(bad)) > 4:
@@ -111,7 +111,7 @@ class Findings:
 
     def verdict(self):
         """One line for the index."""
-        words = {"**holds**": [], "**in part**": [], "**not**": []}
+        words = {"**holds**": [], "**in part**": [], "**not**": [], "**no trace**": []}
         for claim in self.claims:
             words[claim.word()].append(claim.in_index())
         return "; ".join(f"{word}: {', '.join(names)}" for word, names in words.items() if names) or "**figures only**"
