@@ -28,7 +28,7 @@ help:
 	@echo "make effects  what cooperation is worth on real traces, into docs/user/cooperation.md"
 	@echo "make content-aware  what content-aware caching is worth, into docs/measurements/content-aware.md"
 	@echo "make hierarchies  schemes that move blocks by hints, into docs/measurements/hierarchies.md"
-	@echo "make auto   the policy auto beside every fixed policy, into docs/measurements/auto.md (some minutes)"
+	@echo "make auto   the policy auto beside every fixed policy, into docs/measurements/auto.md (some minutes; RECORDINGS=: of those)"
 	@echo "make tuned  the parameters of LFRU and FBR, chosen and judged, into docs/measurements/auto.md (ten minutes)"
 	@echo "make reproduce [STUDY=...]  the papers' tables and figures, into docs/measurements/reproduction.md (some minutes)"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
@@ -125,7 +125,7 @@ hierarchies: build
 
 auto: build
 	@tools/setup.sh test
-	@/usr/bin/python3 tools/auto.py $(UNDERCROFT)
+	@/usr/bin/python3 tools/auto.py $(UNDERCROFT) $(RECORDINGS)
 
 tuned: build
 	@python3 tools/tuned.py $(UNDERCROFT)

@@ -1,7 +1,7 @@
-"""Whether the policy `auto` keeps up with the best fixed policy: python auto.py PROGRAM. Sweeps all
+"""Whether the policy `auto` keeps up with the best fixed policy: python auto.py PROGRAM [RECORDING ...]. Sweeps all
 policies (without OPT) over the traces that are there (UNDERCROFT_TRACES, else ../shared/traces), and
 over traces joined from them, and writes the tables of docs/measurements/auto.md between the marks of
-each, and what is learned below PostgreSQL as a picture. Traces that are not there are named. It takes some minutes; sweeps are resumed from
+each, and what is learned below PostgreSQL as a picture. With recordings only the table of those is made. Traces that are not there are named. It takes some minutes; sweeps are resumed from
 out/auto, but runs of auto, LFRU and FBR that are older than the program are made again.
 """
 
@@ -198,9 +198,20 @@ def draw_values():
     drawing.save(page, PICTURE)
 
 
+def compare_recordings(program, recordings):
+    """The table of recordings that chose nothing in the policy."""
+    cells = {}
+    for recording in recordings:
+        cells |= sweep(program, recording.name.split(".")[0], recording, None, [])
+    close = table(["cells", "within 0.5", "within 1", "within 1.5", "mean", "worst"], [[str(len(cells)), *closeness(regrets(cells))]])
+    DOC.write_text(put(DOC.read_text(), "recordings", f"{close}\n\n{all_cells(cells)}"))
+
+
 def main():
     program = sys.argv[1]
     FOLDER.mkdir(parents=True, exist_ok=True)
+    if len(sys.argv) > 2:
+        return compare_recordings(program, [pathlib.Path(name) for name in sys.argv[2:]])
     draw_values()
     cells, absent = sweep_all(program)
     changes = {}
