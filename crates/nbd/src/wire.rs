@@ -3,18 +3,18 @@
 //! Not here: sockets, the order of messages, what a server offers. No received length is trusted:
 //! parsers get the bytes that are present, and report what is wrong with them.
 
-mod chunk;
+mod message;
 mod numbers;
 mod option;
-mod request;
 
-pub use chunk::{Chunk, ChunkHeader, ReplyHeader, parse_error_chunk, parse_extents};
+pub use message::{
+    Chunk, ChunkHeader, ReplyHeader, RequestHeader, parse_error_chunk, parse_extents,
+};
 pub use numbers::*;
 pub use option::{
     ContextQuery, Greeting, InfoReply, InfoRequest, OptionHeader, OptionReplyHeader, put_option,
     put_option_reply, put_string,
 };
-pub use request::RequestHeader;
 
 /// The error of bytes that violate the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
