@@ -11,7 +11,7 @@
 //! (`server/transmission.rs`).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -23,27 +23,38 @@ const AT_A_TIME: u64 = 256 << 10;
 /// The limits, and the bytes reserved.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    total: u64,
+    /// The limit of an export.
     each: u64,
     state: Mutex<State>,
-    /// Bytes that connections have read and not processed yet.
-    aside: AtomicUsize,
     next_id: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    used: u64,
+    total: Room,
     /// Entries are reused after their last connection has gone.
     exports: Vec<Export>,
     line: VecDeque<Waiter>,
 }
 
-#[derive(Debug, Default)]
+/// A limit, and what is used of it.
+#[derive(Debug)]
+struct Room {
+    limit: u64,
+    used: u64,
+}
+
+impl Room {
+    fn fits(&self, bytes: u64) -> bool {
+        self.used == 0 || self.used.saturating_add(bytes) <= self.limit
+    }
+}
+
+#[derive(Debug)]
 struct Export {
     name: String,
     connections: usize,
-    used: u64,
+    room: Room,
 }
 
 #[derive(Debug)]
@@ -70,8 +81,9 @@ pub(crate) struct Share {
 impl Budget {
     /// A budget of `total` bytes for the server, and `each` bytes for every export.
     pub(crate) fn new(total: u64, each: u64) -> Arc<Budget> {
-        let (state, aside, next_id) = Default::default();
-        Arc::new(Budget { total, each, state, aside, next_id })
+        let total = Room { limit: total, used: 0 };
+        let state = State { total, exports: Vec::new(), line: VecDeque::new() };
+        Arc::new(Budget { each, state: Mutex::new(state), next_id: AtomicU64::new(0) })
     }
 
     /// A poisoned lock is sound: nothing that runs under it panics half-way.
@@ -83,9 +95,11 @@ impl Budget {
     pub(crate) fn share(self: &Arc<Budget>, export: &str) -> Share {
         let exports = &mut self.state().exports;
         let same = exports.iter().position(|e| e.connections > 0 && e.name == export);
-        let place = same.or_else(|| exports.iter().position(|e| e.connections == 0 && e.used == 0));
+        let place =
+            same.or_else(|| exports.iter().position(|e| e.connections == 0 && e.room.used == 0));
         let place = place.unwrap_or_else(|| {
-            exports.push(Export::default());
+            let room = Room { limit: self.each, used: 0 };
+            exports.push(Export { name: String::new(), connections: 0, room });
             exports.len() - 1
         });
         exports[place].connections += 1;
@@ -98,96 +112,58 @@ impl Budget {
 
     /// Bytes reserved now, for all exports.
     pub(crate) fn used(&self) -> u64 {
-        self.state().used
-    }
-
-    /// Bytes that all connections together have read and not processed.
-    pub(crate) fn aside(&self) -> usize {
-        self.aside.load(Ordering::Relaxed)
-    }
-
-    /// Updates the count of unprocessed bytes of a connection.
-    pub(crate) fn put_aside(&self, before: usize, now: usize) {
-        if before != now {
-            self.aside.fetch_add(now, Ordering::Relaxed);
-            self.aside.fetch_sub(before, Ordering::Relaxed);
-        }
-    }
-
-    fn fits_total(&self, state: &State, bytes: u64) -> bool {
-        state.used == 0 || state.used.saturating_add(bytes) <= self.total
-    }
-
-    fn fits_export(&self, export: &Export, bytes: u64) -> bool {
-        export.used == 0 || export.used.saturating_add(bytes) <= self.each
-    }
-
-    /// Reserves bytes, if there is room and nobody waits for it.
-    fn try_reserve(&self, state: &mut State, export: usize, bytes: u64) -> bool {
-        let in_front = |w: &Waiter| w.export == export || !self.fits_total(state, w.bytes);
-        let is_free = self.fits_total(state, bytes)
-            && self.fits_export(&state.exports[export], bytes)
-            && !state.line.iter().any(in_front);
-        if is_free {
-            state.used += bytes;
-            state.exports[export].used += bytes;
-        }
-        is_free
-    }
-
-    fn release(&self, export: usize, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        let mut state = self.state();
-        state.used -= bytes;
-        state.exports[export].used -= bytes;
-        if !state.line.is_empty() {
-            let served = self.serve_line(&mut state);
-            drop(state);
-            served.into_iter().for_each(Waker::wake);
-        }
-    }
-
-    /// Grants room to waiting connections, in order. Returns the wakers to call.
-    fn serve_line(&self, state: &mut State) -> Vec<Waker> {
-        let (mut still, mut served) = (VecDeque::new(), Vec::new());
-        let mut full_exports = Vec::new();
-        let mut line = std::mem::take(&mut state.line).into_iter();
-        for waiter in line.by_ref() {
-            if !self.fits_total(state, waiter.bytes) {
-                still.push_back(waiter);
-                break;
-            }
-            let export = &mut state.exports[waiter.export];
-            if full_exports.contains(&waiter.export) || !self.fits_export(export, waiter.bytes) {
-                full_exports.push(waiter.export);
-                still.push_back(waiter);
-                continue;
-            }
-            export.used += waiter.bytes;
-            state.used += waiter.bytes;
-            waiter.granted.fetch_add(waiter.bytes, Ordering::SeqCst);
-            served.push(waiter.waker);
-        }
-        still.extend(line);
-        state.line = still;
-        served
+        self.state().total.used
     }
 }
 
-impl Share {
-    /// The budget that this is a share of.
-    pub(crate) fn budget(&self) -> &Budget {
-        &self.budget
+impl State {
+    /// Reserves bytes, if there is room and nobody waits for it.
+    fn reserve(&mut self, export: usize, bytes: u64) -> bool {
+        let in_front = |w: &Waiter| w.export == export || !self.total.fits(w.bytes);
+        let is_free = self.total.fits(bytes)
+            && self.exports[export].room.fits(bytes)
+            && !self.line.iter().any(in_front);
+        if is_free {
+            self.total.used += bytes;
+            self.exports[export].room.used += bytes;
+        }
+        is_free
     }
+}
 
+/// Grants room to waiting connections, in order, and wakes them.
+fn serve_line(mut guard: MutexGuard<'_, State>) {
+    let state = &mut *guard;
+    let (mut still, mut served) = (VecDeque::new(), Vec::new());
+    let mut full_exports = Vec::new();
+    let mut line = std::mem::take(&mut state.line).into_iter();
+    for waiter in line.by_ref() {
+        if !state.total.fits(waiter.bytes) {
+            still.push_back(waiter);
+            break;
+        }
+        let room = &mut state.exports[waiter.export].room;
+        if full_exports.contains(&waiter.export) || !room.fits(waiter.bytes) {
+            full_exports.push(waiter.export);
+            still.push_back(waiter);
+            continue;
+        }
+        room.used += waiter.bytes;
+        state.total.used += waiter.bytes;
+        waiter.granted.fetch_add(waiter.bytes, Ordering::SeqCst);
+        served.push(waiter.waker);
+    }
+    still.extend(line);
+    state.line = still;
+    drop(guard);
+    served.into_iter().for_each(Waker::wake);
+}
+
+impl Share {
     /// Reserves at least `bytes` bytes. Returns how many, or `None` if there is no room now.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<u64> {
         let mut state = self.budget.state();
-        [bytes.max(AT_A_TIME), bytes]
-            .into_iter()
-            .find(|&bytes| self.budget.try_reserve(&mut state, self.export, bytes))
+        [bytes.max(AT_A_TIME), bytes].into_iter().find(|&bytes| state.reserve(self.export, bytes))
     }
 
     /// Waits for bytes in the queue. Returns true if they have been granted. A connection that
@@ -202,7 +178,7 @@ impl Share {
             return false;
         }
         let (id, export) = (self.id, self.export);
-        if self.budget.try_reserve(&mut state, export, bytes) {
+        if state.reserve(export, bytes) {
             self.granted.fetch_add(bytes, Ordering::SeqCst);
             return true;
         }
@@ -223,15 +199,21 @@ impl Share {
         state.line.retain(|waiter| waiter.id != self.id);
         if state.line.len() < before {
             // Connections behind it may now be served.
-            let served = self.budget.serve_line(&mut state);
-            drop(state);
-            served.into_iter().for_each(Waker::wake);
+            serve_line(state);
         }
     }
 
     /// Releases bytes.
     pub(crate) fn release(&self, bytes: u64) {
-        self.budget.release(self.export, bytes);
+        if bytes == 0 {
+            return;
+        }
+        let mut state = self.budget.state();
+        state.total.used -= bytes;
+        state.exports[self.export].room.used -= bytes;
+        if !state.line.is_empty() {
+            serve_line(state);
+        }
     }
 
     /// Since when another connection has been waiting for room that this one holds.
@@ -239,7 +221,7 @@ impl Share {
         let state = self.budget.state();
         let wants = |w: &&Waiter| {
             let same = w.export == self.export;
-            w.id != self.id && (same || !self.budget.fits_total(&state, w.bytes))
+            w.id != self.id && (same || !state.total.fits(w.bytes))
         };
         state.line.iter().filter(wants).map(|waiter| waiter.since).min()
     }
@@ -253,6 +235,7 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
     use super::*;

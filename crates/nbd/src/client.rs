@@ -20,7 +20,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-use crate::command::{Answers, CommandInfo, Length};
+use crate::command::{AnswerKind, CommandInfo, Length};
 use crate::link::{Link, Transport, prepare_tcp_client};
 use crate::service::{ExportInfo, Extent, Failure};
 use crate::task_queue::{Stop, TaskQueue};
@@ -306,7 +306,7 @@ impl Client {
     fn check(&self, call: &Call) -> Result<(), String> {
         let remote = self.remote();
         let info = CommandInfo::of(call.command).ok_or("an unknown command")?;
-        if info.answers == Answers::Extents && remote.contexts.is_empty() {
+        if info.answer == AnswerKind::Extents && remote.contexts.is_empty() {
             return Err("no metadata context was agreed on".to_owned());
         }
         if !remote.offers(info.needs(call.flags)) {

@@ -89,7 +89,7 @@ pub enum Cost {
 
 /// The answer to a successful request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answers {
+pub enum AnswerKind {
     /// No data.
     Done,
     /// As many bytes as requested.
@@ -121,7 +121,7 @@ pub struct CommandInfo {
     /// The limit on its length.
     pub length: Length,
     /// The kind of its answer.
-    pub answers: Answers,
+    pub answer: AnswerKind,
     /// The kind of its charge.
     pub cost: Cost,
     /// Makes the command from a header's flags; a payload is added when it has arrived.
@@ -139,7 +139,7 @@ const PLAIN: CommandInfo = CommandInfo {
     changes: false,
     needs_space: false,
     length: Length::Effect,
-    answers: Answers::Done,
+    answer: AnswerKind::Done,
     cost: Cost::Request,
     from_flags: |_| Command::Flush,
 };
@@ -152,7 +152,7 @@ pub static COMMANDS: [CommandInfo; 7] = [
         name: "read",
         flags: &[(CMD_FLAG_DF, SEND_DF)],
         length: Length::Payload,
-        answers: Answers::Data,
+        answer: AnswerKind::Data,
         cost: Cost::Blocks,
         from_flags: |flags| Command::Read { one_chunk: flags & CMD_FLAG_DF != 0 },
         ..PLAIN
@@ -208,7 +208,7 @@ pub static COMMANDS: [CommandInfo; 7] = [
         number: CMD_BLOCK_STATUS,
         name: "block_status",
         flags: &[(CMD_FLAG_REQ_ONE, 0)],
-        answers: Answers::Extents,
+        answer: AnswerKind::Extents,
         cost: Cost::Contexts,
         from_flags: |flags| Command::BlockStatus { one_extent: flags & CMD_FLAG_REQ_ONE != 0 },
         ..PLAIN

@@ -99,7 +99,7 @@ pub use client::{
     Buffer, Channel, Client, ClientError, ClientOptions, Connector, OnLoss, RawConnection,
     ReadDone, ReconnectId, ReconnectingClient, Remote, connect_again,
 };
-pub use command::{Answers, COMMANDS, Command, CommandInfo, CommandKind, Cost, Flags, Length};
+pub use command::{AnswerKind, COMMANDS, Command, CommandInfo, CommandKind, Cost, Flags, Length};
 pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};
 pub use reply::{Answer, Awaited, Replies, Reply};

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use crate::link::Transport;
 use crate::piece::Piece;
@@ -36,10 +36,6 @@ impl Part {
         &self.head[usize::from(self.sent)..usize::from(self.end)]
     }
 
-    fn len(&self) -> usize {
-        self.head().len() + self.data.len()
-    }
-
     /// Drops the first bytes, fewer than all.
     fn advance(&mut self, count: usize) {
         let of_head = count.min(self.head().len());
@@ -52,13 +48,20 @@ impl Part {
 #[derive(Default)]
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
-    bytes: u64,
     /// Number of parts at the front that were queued before the last `settle`.
     old: usize,
-    /// Charges of answers that have been sent.
-    freed: u64,
     /// Whether a layer below (TLS) may still hold written bytes.
     unflushed: bool,
+}
+
+/// What was sent at once.
+#[derive(Default)]
+pub(crate) struct Sent {
+    pub(crate) bytes: u64,
+    /// Charges of the answers that were sent to their ends.
+    pub(crate) charge: u64,
+    /// Whether nothing is left.
+    pub(crate) is_all: bool,
 }
 
 impl Outbox {
@@ -79,22 +82,13 @@ impl Outbox {
     pub(crate) fn part(&mut self, head: &[u8], data: Piece) {
         let mut bytes = [0; HEAD];
         bytes[..head.len()].copy_from_slice(head);
-        self.bytes += (head.len() + data.len()) as u64;
         self.parts.push_back(Part { head: bytes, end: head.len() as u8, sent: 0, charge: 0, data });
     }
 
     /// Ends an answer: its charge is released when it has been sent.
     #[inline]
     pub(crate) fn charge(&mut self, charge: u64) {
-        match self.parts.back_mut() {
-            Some(last) => last.charge += charge,
-            None => self.freed += charge,
-        }
-    }
-
-    /// Charges of the answers sent since the last call.
-    pub(crate) fn freed(&mut self) -> u64 {
-        std::mem::take(&mut self.freed)
+        self.parts.back_mut().expect("an answer has a header").charge = charge;
     }
 
     /// Copies data in frames that have been waiting since the last call.
@@ -108,18 +102,18 @@ impl Outbox {
         self.parts.shrink_to(to);
     }
 
-    /// Bytes not yet sent.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Whether all was sent, as far as known here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
     }
 
-    /// Sends as much as possible; ready when nothing is left.
-    pub(crate) fn poll_send(
+    /// Sends as much as possible. If something is left, the task is woken when more can be sent.
+    pub(crate) fn send(
         &mut self,
         cx: &mut Context<'_>,
         transport: &mut (impl Transport + ?Sized),
-    ) -> Poll<io::Result<()>> {
-        let mut transport = Pin::new(transport);
+    ) -> io::Result<Sent> {
+        let (mut transport, mut sent) = (Pin::new(transport), Sent::default());
         while !self.parts.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let mut count = 0;
@@ -129,33 +123,33 @@ impl Outbox {
                     count += usize::from(!bytes.is_empty());
                 }
             }
-            let sent = ready!(transport.as_mut().poll_write_vectored(cx, &slices[..count]))?;
-            if sent == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            match transport.as_mut().poll_write_vectored(cx, &slices[..count])? {
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(bytes) => self.forget(bytes, &mut sent),
+                Poll::Pending => return Ok(sent),
             }
-            self.unflushed = true;
-            self.forget(sent);
         }
         if self.unflushed {
-            ready!(transport.poll_flush(cx))?;
-            self.unflushed = false;
+            self.unflushed = transport.poll_flush(cx)?.is_pending();
         }
-        Poll::Ready(Ok(()))
+        sent.is_all = !self.unflushed;
+        Ok(sent)
     }
 
-    /// Removes what was sent.
-    fn forget(&mut self, mut sent: usize) {
-        self.bytes -= sent as u64;
+    /// Removes what was sent, and counts it.
+    fn forget(&mut self, mut bytes: usize, sent: &mut Sent) {
+        self.unflushed = true;
+        sent.bytes += bytes as u64;
         let mut whole = 0;
         for part in &mut self.parts {
-            let length = part.len();
-            if sent < length {
-                part.advance(sent);
+            let length = part.head().len() + part.data.len();
+            if bytes < length {
+                part.advance(bytes);
                 break;
             }
-            sent -= length;
+            bytes -= length;
             whole += 1;
-            self.freed += part.charge;
+            sent.charge += part.charge;
         }
         self.old = self.old.saturating_sub(whole);
         self.parts.drain(..whole);

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::budget::Share;
+use crate::command::AnswerKind;
 use crate::piece::Pieces;
 use crate::service::{Extent, Failure};
 use crate::task_queue::TaskQueue;
@@ -28,21 +29,15 @@ pub enum Answer {
     Failed(Failure, String),
 }
 
-/// The kind of answer that a request needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wants {
-    Nothing,
-    Data,
-    Extents { one: bool },
-}
-
 /// What a connection stores about a request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
     pub(crate) length: u64,
-    pub(crate) wants: Wants,
+    pub(crate) wants: AnswerKind,
+    /// Whether at most one extent for each context is wanted.
+    pub(crate) one_extent: bool,
     /// Bytes charged to the limits until its answer has been sent.
     pub(crate) charge: u64,
     /// Its weight in the limit of requests in flight.
@@ -65,15 +60,6 @@ impl Answers {
         if let Err((ticket, answer)) = self.queue.push((ticket, answer)) {
             drop(answer);
             self.share.release(ticket.charge);
-        }
-    }
-
-    fn push_all(&self, answers: Vec<(Ticket, Answer)>) {
-        let late = self.queue.push_all(answers);
-        if !late.is_empty() {
-            let charge = charge(&late);
-            drop(late);
-            self.share.release(charge);
         }
     }
 }
@@ -182,8 +168,8 @@ impl Reply {
 /// A connection, and answers for it.
 type ToOne = (Arc<Answers>, Vec<(Ticket, Answer)>);
 
-/// Collects answers and delivers them together, which is cheaper than one by one: all answers for a
-/// connection are queued at once. Collecting takes no lock and wakes no task.
+/// Collects answers and delivers them together when dropped, which is cheaper than one by one: all
+/// answers for a connection are queued at once. Collecting takes no lock and wakes no task.
 #[derive(Default)]
 pub struct Replies {
     /// The answers for each connection, in order.
@@ -241,18 +227,16 @@ impl Replies {
     pub fn is_empty(&self) -> bool {
         self.by_connection.is_empty() && self.others.is_empty()
     }
-
-    /// Delivers all answers.
-    pub fn send(self) {
-        drop(self);
-    }
 }
 
 impl Drop for Replies {
     /// Delivers the answers, so that none is lost.
     fn drop(&mut self) {
         for (connection, answers) in self.by_connection.drain(..) {
-            connection.push_all(answers);
+            let late = connection.queue.push_all(answers);
+            let charge = charge(&late);
+            drop(late);
+            connection.share.release(charge);
         }
         for (way, answer) in self.others.drain(..) {
             way.send(answer);

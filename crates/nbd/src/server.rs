@@ -121,6 +121,8 @@ struct Inner {
     /// Number of connections that have opened an export.
     guests: AtomicUsize,
     budget: Arc<Budget>,
+    /// Bytes that connections in transmission have read and not processed after their last turns.
+    aside: Arc<AtomicUsize>,
     /// Connections in transmission.
     serving: Mutex<BTreeMap<u64, Reachable>>,
     lines: Lines,
@@ -174,6 +176,7 @@ impl Server {
             negotiating: Negotiating::new(options.max_negotiating),
             guests: AtomicUsize::new(0),
             budget: Budget::new(options.max_total_bytes, options.max_export_bytes),
+            aside: Arc::default(),
             options,
             stop: watch::Sender::new(Stop::No),
             count: watch::Sender::new(0),
@@ -219,8 +222,8 @@ impl Server {
         let Opened { link, session, offer, owner, peer, answers, guest: _guest, .. } = opened;
         let reachable = Reachable { answers: Arc::clone(&answers), owner, peer };
         let _serving = Serving::enter(&self.inner, reachable);
-        let options = &self.inner.options;
-        let mut transport = Transmission::new(link, session, offer, options, answers).run().await?;
+        let transmission = Transmission::new(link, session, offer, answers, &self.inner);
+        let mut transport = transmission.run().await?;
         // This fails if the client has disconnected already.
         let _ = timeout(GOOD_BYE, transport.shutdown()).await;
         Ok(())

@@ -138,20 +138,15 @@ impl Connection {
             if (stop != Stop::No && idle || shuts_down) && !self.parted {
                 self.say_good_bye();
             }
-            let queued = self.outbox.bytes();
-            let sent_all = match self.outbox.poll_send(cx, &mut *self.transport) {
-                Poll::Ready(result) => result.map(|()| true)?,
-                Poll::Pending => false,
-            };
-            if self.parted && sent_all {
+            let sent = self.outbox.send(cx, &mut *self.transport)?;
+            if self.parted && sent.is_all {
                 return Poll::Ready(Ok(()));
             }
-            let sent = self.outbox.bytes() < queued;
             let answered = match self.replies.poll(cx, &mut *self.transport, &mut self.in_flight) {
                 Poll::Ready(result) => result.map(|()| true)?,
                 Poll::Pending => false,
             };
-            let progress = called || sent || answered;
+            let progress = called || sent.bytes > 0 || answered;
             if !progress && self.shared.calls.sleep(cx.waker(), stop) {
                 return Poll::Pending;
             }

@@ -3,10 +3,11 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::offer::Offer;
+use crate::command::AnswerKind;
 use crate::generation;
 use crate::outbox::Outbox;
 use crate::piece::Pieces;
-use crate::reply::{Answer, Ticket, Wants};
+use crate::reply::{Answer, Ticket};
 use crate::service::{Extent, Failure};
 use crate::wire::*;
 
@@ -19,25 +20,19 @@ const EXTENTS_TOLD: usize = 2048;
 /// Largest extent with a 32-bit length, in whole blocks of any size.
 const MAX_EXTENT: u64 = (1 << 32) - (1 << 16);
 
-/// Appends the answer to a request, and its charge.
+/// Appends the answer to a request, and its charge; an answer that does not fit the request becomes
+/// EIO.
 #[inline]
 pub(crate) fn put_answer(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
-    put_parts(out, offer, ticket, answer);
-    out.charge(ticket.charge);
-}
-
-/// Appends the parts of an answer; an answer that does not fit the request becomes EIO.
-#[inline]
-fn put_parts(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
     match (answer, ticket.wants) {
         (Answer::Failed(failure, text), _) => {
             put_failure(out, offer, ticket.cookie, failure, &text)
         }
-        (Answer::Done, Wants::Nothing) => out.head(&ReplyHeader::simple(0, ticket.cookie)),
-        (Answer::Data(pieces), Wants::Data) => put_data(out, offer, ticket, pieces),
-        (Answer::Start(pieces), Wants::Data) => put_start(out, offer, ticket, pieces),
-        (Answer::Extents(contexts), Wants::Extents { one }) => {
-            match status_chunks(offer, ticket, one, &contexts) {
+        (Answer::Done, AnswerKind::Done) => out.head(&ReplyHeader::simple(0, ticket.cookie)),
+        (Answer::Data(pieces), AnswerKind::Data) => put_data(out, offer, ticket, pieces),
+        (Answer::Start(pieces), AnswerKind::Data) => put_start(out, offer, ticket, pieces),
+        (Answer::Extents(contexts), AnswerKind::Extents) => {
+            match status_chunks(offer, ticket, &contexts) {
                 Ok(chunks) => put_status(out, ticket.cookie, chunks),
                 Err(text) => put_failure(out, offer, ticket.cookie, Failure::Io, text),
             }
@@ -47,6 +42,7 @@ fn put_parts(out: &mut Outbox, offer: &Offer, ticket: &Ticket, answer: Answer) {
             put_failure(out, offer, ticket.cookie, Failure::Io, text);
         }
     }
+    out.charge(ticket.charge);
 }
 
 /// Appends an error. Clients with structured replies receive the text.
@@ -134,7 +130,6 @@ fn put_start(out: &mut Outbox, offer: &Offer, ticket: &Ticket, mut pieces: Piece
 fn status_chunks(
     offer: &Offer,
     ticket: &Ticket,
-    one: bool,
     contexts: &[(u32, Vec<Extent>)],
 ) -> Result<Vec<Bytes>, &'static str> {
     let mut chunks = Vec::with_capacity(offer.contexts.len());
@@ -149,7 +144,7 @@ fn status_chunks(
         };
         let mut chunk = BytesMut::with_capacity(4 + 8 * extents.len().min(EXTENTS_TOLD));
         chunk.put_u32(id);
-        put_extents(&mut chunk, offer, ticket, one, extents)?;
+        put_extents(&mut chunk, offer, ticket, extents)?;
         chunks.push(chunk.freeze());
     }
     Ok(chunks)
@@ -161,12 +156,10 @@ fn put_extents(
     chunk: &mut BytesMut,
     offer: &Offer,
     ticket: &Ticket,
-    one: bool,
     extents: &[Extent],
 ) -> Result<(), &'static str> {
     let end = ticket.offset + ticket.length;
-    let limit = if one { end } else { offer.size };
-    let most = if one { 1 } else { EXTENTS_TOLD };
+    let (limit, most) = if ticket.one_extent { (end, 1) } else { (offer.size, EXTENTS_TOLD) };
     let mut at = ticket.offset;
     for extent in extents.iter().take(most) {
         if at >= end {

@@ -8,12 +8,14 @@
 use std::cell::Cell;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
 
-use super::offer::{Checked, Misfit, Offer};
+use super::offer::{Checked, Misfit, Offer, REQUEST_BYTES};
 use crate::link::Transport;
 use crate::wire::{CMD_DISC, Malformed, RequestHeader};
 
@@ -74,6 +76,10 @@ pub(crate) struct Inbox {
     buffer: BytesMut,
     /// Whether it is the thread's buffer.
     is_lent: bool,
+    /// Unprocessed bytes of all connections of the server after their last turns, and those of
+    /// this one among them.
+    aside: Arc<AtomicUsize>,
+    own_aside: usize,
     expected: Expected,
     /// Whether the last write was large; the data of the next one should not be read into the
     /// buffer.
@@ -81,14 +87,10 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Starts with the bytes already read.
-    pub(crate) fn new(buffer: BytesMut) -> Inbox {
-        Inbox { buffer, is_lent: false, expected: Expected::Header, comes_large: false }
-    }
-
-    /// Number of bytes read and not processed.
-    pub(crate) fn unseen(&self) -> usize {
-        self.buffer.len()
+    /// Starts with the bytes already read. `aside`: the server's count of unprocessed bytes.
+    pub(crate) fn new(buffer: BytesMut, aside: Arc<AtomicUsize>) -> Inbox {
+        let (is_lent, expected, comes_large) = (false, Expected::Header, false);
+        Inbox { buffer, is_lent, aside, own_aside: 0, expected, comes_large }
     }
 
     /// Whether the data of a request have arrived in part.
@@ -96,13 +98,11 @@ impl Inbox {
         matches!(self.expected, Expected::Data(_))
     }
 
-    /// Reads once. Ready with the number of bytes; 0 at the end of the stream. `aside`: unprocessed
-    /// bytes of all connections.
+    /// Reads once. Ready with the number of bytes; 0 at the end of the stream.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         transport: &mut (impl Transport + ?Sized),
-        aside: usize,
     ) -> Poll<io::Result<usize>> {
         use std::future::Future;
         if let Expected::Data(payload) = &mut self.expected {
@@ -115,7 +115,7 @@ impl Inbox {
             }
         }
         self.borrow_buffer();
-        let little = self.comes_large || aside > ASIDE_MAX;
+        let little = self.comes_large || self.aside.load(Ordering::Relaxed) > ASIDE_MAX;
         let mut room = (&mut self.buffer).limit(if little { READ_LITTLE } else { READ });
         pin!(transport.read_buf(&mut room)).poll(cx)
     }
@@ -133,8 +133,8 @@ impl Inbox {
         }
     }
 
-    /// Returns the thread's buffer at the end of the connection's turn.
-    pub(crate) fn give_buffer_back(&mut self) {
+    /// Ends the connection's turn: returns the thread's buffer, and counts the bytes that are left.
+    pub(crate) fn end_turn(&mut self) {
         if self.is_lent {
             let rest = match self.buffer.len() {
                 0 => BytesMut::new(),
@@ -145,10 +145,16 @@ impl Inbox {
             buffer.clear();
             BUFFER.set(Some(buffer));
         }
+        let left = self.buffer.len();
+        if left != self.own_aside {
+            self.aside.fetch_add(left, Ordering::Relaxed);
+            self.aside.fetch_sub(self.own_aside, Ordering::Relaxed);
+            self.own_aside = left;
+        }
     }
 
-    /// The next completely buffered request. `admit` tells whether there is room for it, before any
-    /// memory is allocated; if not, it is asked again at the next call.
+    /// The next completely buffered request, or refusal. `admit` charges it if there is room,
+    /// before any memory is allocated; if not, it is asked again at the next call.
     ///
     /// # Errors
     /// The stream is out of step.
@@ -156,67 +162,72 @@ impl Inbox {
     pub(crate) fn next(
         &mut self,
         offer: &Offer,
-        mut admit: impl FnMut(&Checked) -> bool,
+        mut admit: impl FnMut(u64) -> bool,
     ) -> Result<Option<Incoming>, Malformed> {
-        loop {
-            if let Expected::Header = self.expected {
-                let Some(bytes) = self.buffer.first_chunk() else { return Ok(None) };
-                let header = RequestHeader::parse(bytes)?;
-                self.buffer.advance(RequestHeader::SIZE);
-                if header.command == CMD_DISC {
-                    return Ok(Some(Incoming::Disconnect));
-                }
-                match (offer.check(&header), header.payload_length) {
-                    (Ok(checked), 0) if admit(&checked) => {
-                        return Ok(Some(Incoming::Request(header, checked)));
-                    }
-                    (Ok(checked), 0) => {
-                        self.expected = Expected::Admission(header, checked);
-                        return Ok(None);
-                    }
-                    (Ok(checked), _) => self.expected = Expected::Admission(header, checked),
-                    (Err(misfit), 0) => return Ok(Some(Incoming::Refused(header, misfit))),
-                    (Err(misfit), left) => {
-                        self.expected = Expected::Skipped { header, misfit, left };
-                    }
-                }
+        if let Expected::Header = self.expected {
+            let Some(bytes) = self.buffer.first_chunk() else { return Ok(None) };
+            let header = RequestHeader::parse(bytes)?;
+            self.buffer.advance(RequestHeader::SIZE);
+            if header.command == CMD_DISC {
+                return Ok(Some(Incoming::Disconnect));
             }
-            match std::mem::replace(&mut self.expected, Expected::Header) {
-                Expected::Header => {}
-                Expected::Admission(header, checked) => {
-                    if !admit(&checked) {
-                        self.expected = Expected::Admission(header, checked);
-                        return Ok(None);
-                    }
-                    if header.payload_length == 0 {
-                        return Ok(Some(Incoming::Request(header, checked)));
-                    }
-                    let missing = usize::try_from(header.payload_length);
-                    let missing = missing.expect("within the largest payload");
-                    self.comes_large = missing > SMALL;
-                    let (pieces, last) = (Vec::new(), BytesMut::new());
-                    let payload = Payload { header, checked, pieces, last, missing };
-                    self.expected = Expected::Data(payload);
+            let left = header.payload_length;
+            match offer.check(&header) {
+                Ok(checked) if left == 0 && admit(checked.charge) => {
+                    return Ok(Some(Incoming::Request(header, checked)));
                 }
-                Expected::Data(mut payload) => {
-                    payload.fill(&mut self.buffer);
-                    if payload.missing == 0 {
-                        return Ok(Some(payload.complete()));
-                    }
-                    self.expected = Expected::Data(payload);
-                    return Ok(None);
-                }
-                Expected::Skipped { header, misfit, left } => {
-                    let now = left.min(self.buffer.len() as u64);
-                    self.buffer.advance(now as usize);
-                    if now == left {
-                        return Ok(Some(Incoming::Refused(header, misfit)));
-                    }
-                    self.expected = Expected::Skipped { header, misfit, left: left - now };
-                    return Ok(None);
-                }
+                Ok(checked) => self.expected = Expected::Admission(header, checked),
+                Err(misfit) => self.expected = Expected::Skipped { header, misfit, left },
             }
         }
+        Ok(self.proceed(admit))
+    }
+
+    /// Goes on with a request whose header was read.
+    fn proceed(&mut self, mut admit: impl FnMut(u64) -> bool) -> Option<Incoming> {
+        match std::mem::replace(&mut self.expected, Expected::Header) {
+            Expected::Header => None,
+            Expected::Admission(header, checked) if !admit(checked.charge) => {
+                self.expected = Expected::Admission(header, checked);
+                None
+            }
+            Expected::Admission(header, checked) if header.payload_length == 0 => {
+                Some(Incoming::Request(header, checked))
+            }
+            Expected::Admission(header, checked) => {
+                let missing = usize::try_from(header.payload_length);
+                let missing = missing.expect("within the largest payload");
+                self.comes_large = missing > SMALL;
+                let (pieces, last) = (Vec::new(), BytesMut::new());
+                self.take_data(Payload { header, checked, pieces, last, missing })
+            }
+            Expected::Data(payload) => self.take_data(payload),
+            Expected::Skipped { header, misfit, left } => {
+                let now = left.min(self.buffer.len() as u64);
+                self.buffer.advance(now as usize);
+                if now == left && admit(REQUEST_BYTES) {
+                    return Some(Incoming::Refused(header, misfit));
+                }
+                self.expected = Expected::Skipped { header, misfit, left: left - now };
+                None
+            }
+        }
+    }
+
+    /// Takes what has arrived of a write's data. Returns the write if that is all of it.
+    fn take_data(&mut self, mut payload: Payload) -> Option<Incoming> {
+        payload.fill(&mut self.buffer);
+        if payload.missing == 0 {
+            return Some(payload.complete());
+        }
+        self.expected = Expected::Data(payload);
+        None
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.aside.fetch_sub(self.own_aside, Ordering::Relaxed);
     }
 }
 

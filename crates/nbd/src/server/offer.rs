@@ -1,9 +1,8 @@
 //! What a session was offered, and the check of requests against that.
 
-use crate::command::{Answers, Command, CommandInfo, Cost, Length};
-use crate::reply::Wants;
+use crate::command::{AnswerKind, Command, CommandInfo, Cost, Length};
 use crate::service::{ExportInfo, Failure};
-use crate::wire::{READ_ONLY, RequestHeader};
+use crate::wire::{CMD_FLAG_REQ_ONE, READ_ONLY, RequestHeader};
 
 /// What is fixed for a session since its handshake.
 #[derive(Clone, Debug)]
@@ -24,7 +23,9 @@ pub(crate) struct Offer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub(crate) command: Command,
-    pub(crate) wants: Wants,
+    pub(crate) wants: AnswerKind,
+    /// See [`Command::BlockStatus`].
+    pub(crate) one_extent: bool,
     /// Bytes of memory that it may hold until its answer has been sent.
     pub(crate) charge: u64,
     /// Its weight in the limit of requests in flight.
@@ -97,14 +98,9 @@ impl Offer {
         }
         self.check_range(info, header)?;
         let command = (info.from_flags)(header.flags);
-        let wants = match (&command, info.answers) {
-            (_, Answers::Done) => Wants::Nothing,
-            (_, Answers::Data) => Wants::Data,
-            (Command::BlockStatus { one_extent: one }, _) => Wants::Extents { one: *one },
-            (_, Answers::Extents) => Wants::Extents { one: false },
-        };
+        let (wants, one_extent) = (info.answer, header.flags & CMD_FLAG_REQ_ONE != 0);
         let (charge, weight, work) = self.costs(info.cost, header);
-        Ok(Checked { command, wants, charge, weight, work })
+        Ok(Checked { command, wants, one_extent, charge, weight, work })
     }
 
     /// Charge, weight and work of a request. Data are charged in whole blocks, because the server
@@ -137,7 +133,7 @@ impl Offer {
 
     #[inline]
     fn check_command(&self, info: &CommandInfo) -> Result<(), Misfit> {
-        if info.answers == Answers::Extents && self.contexts.is_empty() {
+        if info.answer == AnswerKind::Extents && self.contexts.is_empty() {
             return Err((Failure::Invalid, "no metadata context was selected"));
         }
         if info.changes && self.offers(READ_ONLY) {

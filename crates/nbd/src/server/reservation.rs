@@ -8,76 +8,69 @@
 use std::sync::Arc;
 use std::task::Context;
 
-use crate::reply::{Answers, Ticket, charge};
+use crate::reply::{Answers, charge};
 
 /// The account of one connection.
 pub(super) struct Reservation {
     answers: Arc<Answers>,
     /// Bytes reserved.
     held: u64,
-    /// Those of them charged to the request whose data are arriving.
-    arriving: u64,
-    /// Those charged to requests in flight.
+    /// Those of them charged to requests whose answers have not been sent.
+    charged: u64,
+    /// Those of them charged to requests that have not been answered.
     in_flight: u64,
-    /// Those charged to answers that have not been sent.
-    unsent: u64,
     /// Bytes that it waits for; 0 if it does not wait.
     waits_for: u64,
 }
 
 impl Reservation {
     pub(super) fn new(answers: Arc<Answers>) -> Reservation {
-        Reservation { answers, held: 0, arriving: 0, in_flight: 0, unsent: 0, waits_for: 0 }
+        Reservation { answers, held: 0, charged: 0, in_flight: 0, waits_for: 0 }
     }
 
     /// Bytes charged to its requests.
     pub(super) fn charged(&self) -> u64 {
-        self.arriving + self.in_flight + self.unsent
+        self.charged
     }
 
-    /// Whether `bytes` bytes can be charged. If not, the connection must wait for them.
+    /// Charges a request, whose data may still have to arrive. If there is no room, the connection
+    /// must wait.
     #[inline]
-    pub(super) fn has(&mut self, bytes: u64) -> bool {
-        self.held - self.charged() >= bytes || self.reserve(bytes)
+    pub(super) fn admit(&mut self, charge: u64) -> bool {
+        let has_room = self.held - self.charged >= charge || self.reserve(charge);
+        if has_room {
+            self.charged += charge;
+        }
+        has_room
     }
 
     #[cold]
     fn reserve(&mut self, bytes: u64) -> bool {
-        let missing = bytes - (self.held - self.charged());
-        match self.answers.share.reserve(missing) {
-            Some(reserved) => self.held += reserved,
-            None => {
-                // A waiting connection keeps nothing that others may be waiting for.
-                self.give_back();
-                self.waits_for = bytes;
-            }
+        let reserved = self.answers.share.reserve(bytes - (self.held - self.charged));
+        match reserved {
+            Some(more) => self.held += more,
+            // A waiting connection keeps nothing that others may be waiting for.
+            None => self.give_back(),
         }
-        self.waits_for == 0
+        self.waits_for = if reserved.is_some() { 0 } else { bytes };
+        reserved.is_some()
     }
 
-    /// Charges an admitted request, for which there is room; its data may still have to arrive.
-    #[inline]
-    pub(super) fn admit(&mut self, charge: u64) {
-        self.arriving += charge;
-    }
-
-    /// A request has arrived completely, and is started.
+    /// A request with this charge has arrived completely, and is started.
     #[inline]
     pub(super) fn begun(&mut self, charge: u64) {
-        self.arriving -= charge;
         self.in_flight += charge;
     }
 
-    /// A request was answered.
+    /// A request with this charge was answered.
     #[inline]
-    pub(super) fn answered(&mut self, ticket: &Ticket) {
-        self.in_flight -= ticket.charge;
-        self.unsent += ticket.charge;
+    pub(super) fn answered(&mut self, charge: u64) {
+        self.in_flight -= charge;
     }
 
     /// Answers with this total charge were sent.
     pub(super) fn sent(&mut self, charge: u64) {
-        self.unsent -= charge;
+        self.charged -= charge;
     }
 
     /// Whether there was no room for the last request.
@@ -96,7 +89,7 @@ impl Reservation {
 
     /// Releases unused bytes when the connection goes to sleep.
     pub(super) fn give_back(&mut self) {
-        let spare = self.held - self.charged();
+        let spare = self.held - self.charged;
         if spare > 0 {
             self.answers.share.release(spare);
             self.held -= spare;

@@ -57,9 +57,11 @@ impl StallTimer {
             (self.since, self.moved) = (Instant::now(), 0);
         }
         self.is_stuck = is_stuck;
-        if !is_stuck {
-            return false;
-        }
+        is_stuck && self.is_over(cx, outbox, share)
+    }
+
+    /// Checks from time to time whether the client has stalled for too long.
+    fn is_over(&mut self, cx: &mut Context<'_>, outbox: &mut Outbox, share: &Share) -> bool {
         let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
         while look.as_mut().poll(cx).is_ready() {
             let now = Instant::now();

@@ -19,7 +19,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::ServerOptions;
+use super::Inner;
 use super::busy_poll;
 use super::encode::{put_answer, put_failure};
 use super::inbox::{Inbox, Incoming};
@@ -28,7 +28,7 @@ use super::reservation::Reservation;
 use super::stall_timer::StallTimer;
 use crate::link::{Ended, Link, Transport};
 use crate::outbox::Outbox;
-use crate::reply::{Answer, Answers, Reply, Ticket, Wants};
+use crate::reply::{Answer, Answers, Reply, Ticket};
 use crate::service::{Failure, Request, Session};
 use crate::task_queue::Stop;
 use crate::wire::{CMD_FLAG_FUA, RequestHeader};
@@ -49,8 +49,6 @@ pub(crate) struct Transmission {
     session: Box<dyn Session>,
     offer: Offer,
     inbox: Inbox,
-    /// Unprocessed bytes, as reported to the budget.
-    aside: usize,
     outbox: Outbox,
     answers: Arc<Answers>,
     /// Requests that arrived together; empty between turns.
@@ -79,15 +77,15 @@ impl Transmission {
         link: Link,
         session: Box<dyn Session>,
         offer: Offer,
-        options: &ServerOptions,
         answers: Arc<Answers>,
+        server: &Inner,
     ) -> Transmission {
+        let options = &server.options;
         Transmission {
             transport: link.transport,
             session,
             offer,
-            inbox: Inbox::new(link.input),
-            aside: 0,
+            inbox: Inbox::new(link.input, Arc::clone(&server.aside)),
             outbox: Outbox::default(),
             reservation: Reservation::new(Arc::clone(&answers)),
             answers,
@@ -108,36 +106,26 @@ impl Transmission {
     /// Serves requests until the client leaves or the server stops. Returns the transport, to be
     /// closed; the session is dropped.
     pub(crate) async fn run(mut self) -> Result<Box<dyn Transport>, Ended> {
-        let result = std::future::poll_fn(|cx| self.turn(cx)).await;
-        self.answers.share.budget().put_aside(self.aside, 0);
-        result.map(|()| self.transport)
+        let turn = |cx: &mut Context<'_>| {
+            self.work_debt = self.work_debt.saturating_sub(TURN);
+            let poll = self.poll(cx);
+            self.inbox.end_turn();
+            poll
+        };
+        std::future::poll_fn(turn).await.map(|()| self.transport)
     }
 
-    /// One turn, and the cleanup after it.
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
-        self.work_debt = self.work_debt.saturating_sub(TURN);
-        let poll = self.poll(cx);
-        self.inbox.give_buffer_back();
-        let unseen = self.inbox.unseen();
-        self.answers.share.budget().put_aside(self.aside, unseen);
-        self.aside = unseen;
-        poll
-    }
-
+    /// One turn.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         loop {
             let read = self.poll_requests(cx)?;
             self.stop = self.answers.queue.take(&mut self.taken);
             let answered = self.encode();
-            let queued = self.outbox.bytes();
-            let idle = match self.outbox.poll_send(cx, &mut *self.transport) {
-                Poll::Ready(result) => result.map(|()| self.in_flight == 0)?,
-                Poll::Pending => false,
-            };
-            let sent = queued - self.outbox.bytes();
-            self.reservation.sent(self.outbox.freed());
-            self.work_debt += sent / SENT_FOR_ONE;
-            self.stall_timer.moved(sent);
+            let sent = self.outbox.send(cx, &mut *self.transport)?;
+            self.reservation.sent(sent.charge);
+            self.work_debt += sent.bytes / SENT_FOR_ONE;
+            self.stall_timer.moved(sent.bytes);
+            let idle = sent.is_all && self.in_flight == 0;
             let over = self.closing || self.stop == Stop::Drain;
             if over && !self.is_told {
                 self.is_told = true;
@@ -150,10 +138,10 @@ impl Transmission {
             if self.work_debt >= TURN {
                 return rest(cx);
             }
-            if read || answered || sent > 0 {
+            if read || answered || sent.bytes > 0 {
                 continue;
             }
-            let is_stuck = self.outbox.bytes() > 0 || self.inbox.is_amid_data();
+            let is_stuck = !self.outbox.is_empty() || self.inbox.is_amid_data();
             if self.stall_timer.ends(cx, is_stuck, &mut self.outbox, &self.answers.share) {
                 let text = "the client takes and sends nothing, and others wait for the memory";
                 return Poll::Ready(Err(Ended::Refused(text.to_owned())));
@@ -191,8 +179,7 @@ impl Transmission {
         if self.full() && !self.inbox.is_amid_data() {
             return Ok(false);
         }
-        let aside = self.answers.share.budget().aside();
-        match self.inbox.poll_read(cx, &mut *self.transport, aside) {
+        match self.inbox.poll_read(cx, &mut *self.transport) {
             Poll::Pending => return Ok(false),
             Poll::Ready(result) => {
                 let count = result?;
@@ -210,23 +197,11 @@ impl Transmission {
     fn begin_batch(&mut self) -> Result<bool, Ended> {
         let mut any = false;
         loop {
-            let is_amid = self.inbox.is_amid_data();
-            if self.closing || self.work_debt >= TURN || (self.full() && !is_amid) {
+            let is_full = self.full() && !self.inbox.is_amid_data();
+            if self.closing || self.work_debt >= TURN || is_full {
                 break;
             }
-            // Even a refusal needs room for an answer.
-            if !is_amid && !self.reservation.has(REQUEST_BYTES) {
-                break;
-            }
-            let reservation = &mut self.reservation;
-            let admit = |checked: &Checked| {
-                let fits = reservation.has(checked.charge);
-                if fits {
-                    reservation.admit(checked.charge);
-                }
-                fits
-            };
-            match self.inbox.next(&self.offer, admit)? {
+            match self.inbox.next(&self.offer, |charge| self.reservation.admit(charge))? {
                 None => break,
                 Some(Incoming::Disconnect) => self.closing = true,
                 Some(Incoming::Refused(header, misfit)) => self.refuse(&header, misfit),
@@ -241,18 +216,7 @@ impl Transmission {
     }
 
     fn refuse(&mut self, header: &RequestHeader, (failure, text): Misfit) {
-        let ticket = Ticket {
-            cookie: header.cookie,
-            offset: 0,
-            length: 0,
-            wants: Wants::Nothing,
-            charge: REQUEST_BYTES,
-            weight: 0,
-        };
         self.work_debt += 1;
-        self.reservation.admit(REQUEST_BYTES);
-        self.reservation.begun(REQUEST_BYTES);
-        self.reservation.answered(&ticket);
         put_failure(&mut self.outbox, &self.offer, header.cookie, failure, text);
         self.outbox.charge(REQUEST_BYTES);
     }
@@ -260,11 +224,11 @@ impl Transmission {
     #[inline]
     fn begin(&mut self, header: RequestHeader, checked: Checked) {
         let RequestHeader { cookie, offset, length, .. } = header;
-        let Checked { command, wants, charge, weight, work } = checked;
+        let Checked { command, wants, one_extent, charge, weight, work } = checked;
         self.reservation.begun(charge);
         self.in_flight += weight;
         self.work_debt += work;
-        let ticket = Ticket { cookie, offset, length, wants, charge, weight };
+        let ticket = Ticket { cookie, offset, length, wants, one_extent, charge, weight };
         let durable = header.flags & CMD_FLAG_FUA != 0;
         let reply = Reply::new(Arc::clone(&self.answers), ticket);
         if self.stop != Stop::No {
@@ -278,7 +242,7 @@ impl Transmission {
         let any = !self.taken.is_empty();
         for (ticket, answer) in self.taken.drain(..) {
             self.in_flight -= ticket.weight;
-            self.reservation.answered(&ticket);
+            self.reservation.answered(ticket.charge);
             put_answer(&mut self.outbox, &self.offer, &ticket, answer);
         }
         any
