@@ -32,13 +32,21 @@ pub struct Found {
 
 /// The result of a counted reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
-    /// Whether the block was resident.
+pub struct Referred {
+    /// Whether the data was here: in the cache, or without a frame in a level's staging area.
     pub hit: bool,
-    /// The frame of the block if it is resident now; to be filled on a miss.
-    pub frame: Option<Frame>,
-    /// The frame that the block had until a write invalidated it.
-    pub left: Option<Frame>,
+    /// The frame that the block had. If the block does not have it any more, the frame is free: use
+    /// its data before another block gets it.
+    pub before: Option<Frame>,
+    /// The frame that the block has now; to be filled if it had none before.
+    pub now: Option<Frame>,
+}
+
+impl Referred {
+    /// Whether the block was resident before, and whether it is now.
+    pub(crate) fn residence(&self) -> (bool, bool) {
+        (self.before.is_some(), self.now.is_some())
+    }
 }
 
 /// A resident block that was found. Valid until the next call that changes the cache.
@@ -64,7 +72,9 @@ pub struct Evicted {
 pub struct HashedCache {
     policy: Box<dyn Policy>,
     handles: Handles,
+    /// What the policy evicts; empty between calls.
     out: Evictions,
+    /// What the last call evicted.
     evicted: Vec<Evicted>,
     counts: Counts,
     /// The entry of the last counted reference, if the block is known.
@@ -207,11 +217,11 @@ impl HashedCache {
         is_write: bool,
         mode: WriteMode,
         cold: impl FnOnce() -> bool,
-    ) -> Served {
+    ) -> Referred {
         let before = self.policy.len();
         let entry = if is_write && mode != WriteMode::Allocate {
             // These writes admit nothing, so an unknown block stays unknown.
-            self.start();
+            self.evicted.clear();
             self.find(block)
         } else {
             Some(self.enter(block))
@@ -223,16 +233,17 @@ impl HashedCache {
         tally.count(before.into(), self.policy.len().into(), &mut self.counts);
         self.last = entry;
         let Some(entry) = entry else {
-            return Served { hit, frame: None, left: None };
+            return Referred { hit, before: None, now: None };
         };
         self.settle();
         if self.policy.contains(entry) {
-            return Served { hit, frame: Some(self.handles.give_frame(entry)), left: None };
+            let frame = self.handles.give_frame(entry);
+            return Referred { hit, before: hit.then_some(frame), now: Some(frame) };
         }
         // The block was invalidated, or is a ghost that such a write did not admit.
-        let left = self.handles.release(entry);
+        let before = self.handles.release(entry);
         self.drop_if_unknown(entry);
-        Served { hit, frame: None, left }
+        Referred { hit, before, now: None }
     }
 
     /// A reference of a recognised stream, which the policy does not see. `cold`: see
@@ -242,12 +253,12 @@ impl HashedCache {
         block: u64,
         is_write: bool,
         cold: impl FnOnce() -> bool,
-    ) -> Served {
-        self.start();
+    ) -> Referred {
+        self.evicted.clear();
         let frame = self.resident(block, None).map(|resident| resident.frame);
         let hit = frame.is_some();
         self.counts.pass(is_write, hit, !hit && cold());
-        Served { hit, frame, left: None }
+        Referred { hit, before: frame, now: frame }
     }
 
     /// Counts a read that was not served by [`reference`](Self::reference).
@@ -277,7 +288,7 @@ impl HashedCache {
 
     /// References a block if it is resident. Returns its frame.
     pub fn touch(&mut self, block: u64) -> Option<Frame> {
-        self.start();
+        self.evicted.clear();
         let resident = self.resident(block, None)?;
         self.touch_resident(resident);
         Some(resident.frame)
@@ -286,7 +297,7 @@ impl HashedCache {
     /// References a resident block.
     #[inline]
     pub(crate) fn touch_resident(&mut self, resident: Resident) {
-        self.start();
+        self.evicted.clear();
         self.policy.touch(resident.entry, &mut self.out);
         self.settle();
     }
@@ -304,7 +315,7 @@ impl HashedCache {
     /// Places a resident block that the level above evicted, without a look-up. Counts no access.
     #[inline]
     pub(crate) fn place_resident(&mut self, resident: Resident) {
-        self.start();
+        self.evicted.clear();
         self.policy.place(resident.entry, &mut self.out);
         self.settle();
         self.counts.evictions += self.evicted.len() as u64;
@@ -314,7 +325,7 @@ impl HashedCache {
     /// that is not resident where it was found, and after the first that evicts another block.
     /// Returns how many blocks were placed.
     pub(crate) fn place_all(&mut self, blocks: &[u64], found: &[Option<Entry>]) -> usize {
-        self.start();
+        self.evicted.clear();
         let Self { policy, handles, out, together, .. } = self;
         let is_there = |block, entry| handles.frame_of(block, entry).is_some();
         let there = blocks
@@ -332,7 +343,7 @@ impl HashedCache {
     /// Removes a resident block that moves up, but keeps its history. Returns the frame that it
     /// had.
     pub fn take(&mut self, block: u64) -> Option<Frame> {
-        self.start();
+        self.evicted.clear();
         let resident = self.resident(block, None)?;
         self.take_resident(resident);
         Some(resident.frame)
@@ -340,7 +351,7 @@ impl HashedCache {
 
     /// Removes a resident block that moves up, without a look-up. Its history is kept.
     pub(crate) fn take_resident(&mut self, Resident { entry, .. }: Resident) {
-        self.start();
+        self.evicted.clear();
         self.policy.take(entry, &mut self.out);
         self.handles.release(entry);
         self.settle();
@@ -359,7 +370,7 @@ impl HashedCache {
 
     /// Forgets a block entirely. Returns the frame that it had, if any.
     pub fn discard(&mut self, block: u64) -> Option<Frame> {
-        self.start();
+        self.evicted.clear();
         let entry = self.find(block)?;
         self.policy.discard(entry, &mut self.out);
         let frame = self.handles.release(entry);
@@ -406,7 +417,7 @@ impl HashedCache {
 
     /// Changes the capacity. After shrinking, blocks may stay in frames beyond the new capacity.
     pub fn resize(&mut self, capacity: u32) {
-        self.start();
+        self.evicted.clear();
         self.policy.resize(capacity, &mut self.out);
         self.settle();
         self.counts.evictions += self.evicted.len() as u64;
@@ -419,7 +430,7 @@ impl HashedCache {
     ///
     /// The history of other blocks is lost, since no policy understands that of another one.
     pub(crate) fn replace_policy(&mut self, mut policy: Box<dyn Policy>) {
-        self.start();
+        self.evicted.clear();
         let residents = self.policy.residents();
         (self.is_aware, self.hashes_blocks) = (policy.is_content_aware(), policy.names().is_some());
         self.policy = policy;
@@ -441,19 +452,13 @@ impl HashedCache {
     }
 
     #[inline]
-    fn start(&mut self) {
-        self.out.clear();
-        self.evicted.clear();
-    }
-
-    #[inline]
     fn find(&self, block: u64) -> Option<Entry> {
         self.handles.find(block)
     }
 
     /// The handle of a block; a new one if it has none.
     fn enter(&mut self, block: u64) -> Entry {
-        self.start();
+        self.evicted.clear();
         if let Some(entry) = self.near(block) {
             if self.handles.frame_of(block, entry).is_some() {
                 return entry;

@@ -40,11 +40,11 @@ pub mod topology;
 
 pub use cct::{Cct, CctCounts, Frames};
 pub use counts::Counts;
-pub use hashed::{Evicted, Found, Frame, HashedCache, Served};
+pub use hashed::{Evicted, Found, Frame, HashedCache, Referred};
 pub use level::{
     Asker, Below, BelowCounts, CONFIDENT, ClientCounts, ClientEviction, Deliveries, DenseLevel,
-    Down, Estimator, Foresight, Knowledge, Level, MAX_CLIENTS, PlacementCounts, Portion, Referred,
-    Request, Sender, Standing,
+    Down, Estimator, Foresight, Knowledge, Level, MAX_CLIENTS, PlacementCounts, Portion, Request,
+    Sender, Standing,
 };
 pub use policy::{Eviction, EvictionKind, Evictions, Policy};
 pub use reference::{Entry, Reference, WriteMode};

@@ -98,7 +98,7 @@ impl Copy {
             Emulated::Hashed(cache) => {
                 let served = cache.reference(block, is_write, self.mode, || false);
                 news.blocks.extend(cache.evicted().iter().map(|gone| (gone.block, false)));
-                (served.hit, served.frame.is_some())
+                (served.hit, served.now.is_some())
             }
         };
         if before != after {

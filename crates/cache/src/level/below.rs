@@ -8,9 +8,9 @@
 
 use std::collections::HashMap;
 
-use super::{Referred, WriteMode};
+use super::WriteMode;
 use crate::content::{Digest, Digests, LowerCopy, Neighbour, Prober, Source, Unusable};
-use crate::hashed::HashedCache;
+use crate::hashed::{HashedCache, Referred};
 use crate::policy::{Spec, SpecError};
 
 /// Most bits of a filter: 64 MiB.

@@ -12,11 +12,11 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::{Deliveries, Estimator, MAX_CLIENTS, Referred, Standing, WriteMode};
+use super::{Deliveries, Estimator, MAX_CLIENTS, Standing, WriteMode};
 use crate::content::{
     Blocks, Cautious, Digest, Digests, ExchangeOld, Neighbour, Source, Unusable, UpperList,
 };
-use crate::hashed::HashedCache;
+use crate::hashed::{HashedCache, Referred};
 use crate::policy::{Awareness, Entry, Knows};
 
 /// The largest size of an emulated client whose size is learned is this many blocks, or the level's

@@ -18,35 +18,9 @@ use super::WriteMode;
 use super::adaptive::{Adaptive, Offer};
 use super::staging::StagingArea;
 use crate::bounded_lru_map::BoundedLruMap;
-use crate::hashed::{Frame, HashedCache, Resident, Served};
+use crate::hashed::{Frame, HashedCache, Referred, Resident};
 use crate::placement::{DataSource, Eviction, OnHit, PlacementError, Threshold};
 use crate::policy::{Entry, Spec};
-
-/// The result of a counted reference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Referred {
-    /// Whether the data was here: in the cache, or without a frame in the staging area.
-    pub hit: bool,
-    /// The frame that the block had. If the block does not have it any more, the frame is free: use
-    /// its data before another block gets it.
-    pub before: Option<Frame>,
-    /// The frame that the block has now; to be filled if it had none before.
-    pub now: Option<Frame>,
-}
-
-impl Referred {
-    /// Whether the block was resident before, and whether it is now.
-    pub(super) fn residence(&self) -> (bool, bool) {
-        (self.before.is_some(), self.now.is_some())
-    }
-}
-
-impl From<Served> for Referred {
-    fn from(served: Served) -> Self {
-        let had = served.frame.filter(|_| served.hit);
-        Self { hit: served.hit, before: had.or(served.left), now: served.frame }
-    }
-}
 
 /// What to do about a block that the client evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +192,7 @@ impl EvictionPlacement {
     ) -> Referred {
         if self.is_auto() {
             self.staging.forget(block);
-            return cache.reference(block, is_write, self.mode, || cold).into();
+            return cache.reference(block, is_write, self.mode, || cold);
         }
         if is_write && self.mode != WriteMode::Allocate {
             return self.write(cache, block);

@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use crate::content::{Digest, Prober, Unusable};
 use crate::counts::Counts;
-use crate::hashed::{Found, Frame, HashedCache};
+use crate::hashed::{Evicted, Found, Frame, HashedCache, Referred};
 use crate::placement::{DataSource, Eviction, OnHit, Placement, PlacementError};
 use crate::policy::{Awareness, Context, Entry, Policy, Spec, SpecError};
 use crate::reference::WriteMode;
@@ -49,7 +49,7 @@ pub use clients::{Asker, ClientCounts, ClientEviction, Knowledge, Request, Sende
 pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
 pub use dense::DenseLevel;
 pub use estimator::{CONFIDENT, Estimator};
-pub use eviction::{Down, PlacementCounts, Referred};
+pub use eviction::{Down, PlacementCounts};
 pub use foresight::Foresight;
 pub use supply::Portion;
 
@@ -167,6 +167,12 @@ impl Level {
         Ok(self)
     }
 
+    /// What the last call evicted, in order.
+    #[inline]
+    pub fn evicted(&self) -> &[Evicted] {
+        self.cache.evicted()
+    }
+
     // ---------------------------------------- requests
 
     /// A client reads or writes a block. `cold` is called at most once, if the block is not
@@ -177,13 +183,13 @@ impl Level {
         let Self { cache, placement, clients, .. } = self;
         let Some(clients) = clients.as_deref_mut() else {
             if placement.is_none() && request.is_streamed && self.mode.admits(is_write) {
-                return cache.pass(block, is_write, cold).into();
+                return cache.pass(block, is_write, cold);
             }
             return self.reference(block, is_write, cold);
         };
         clients.exchange(cache);
         let (referred, is_placed) = match placement {
-            None => (cache.reference(block, is_write, self.mode, cold).into(), false),
+            None => (cache.reference(block, is_write, self.mode, cold), false),
             Some(placement) => {
                 let (by_access, cold) = (clients.asks_access(request), cold());
                 let referred = match (by_access, is_write) {
@@ -212,7 +218,7 @@ impl Level {
         let Self { cache, placement, .. } = self;
         match placement {
             None => {
-                let referred = cache.reference(block, is_write, self.mode, cold).into();
+                let referred = cache.reference(block, is_write, self.mode, cold);
                 if let Some(below) = &mut self.below {
                     below.referenced(cache, block, referred);
                 }

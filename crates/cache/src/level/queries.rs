@@ -3,17 +3,11 @@
 use super::clients::Clients;
 use super::eviction::EvictionPlacement;
 use super::{BelowCounts, ClientCounts, Counts, Knowledge, Level, PlacementCounts};
-use crate::hashed::{Evicted, Frame, HashedCache};
+use crate::hashed::{Frame, HashedCache};
 use crate::placement::{DataSource, Eviction, OnHit, Placement, PlacementError};
 use crate::policy::{Awareness, Spec};
 
 impl Level {
-    /// What the last call evicted, in order.
-    #[inline]
-    pub fn evicted(&self) -> &[Evicted] {
-        self.cache.evicted()
-    }
-
     /// The frame of a resident block.
     #[inline]
     pub fn frame(&self, block: u64) -> Option<Frame> {

@@ -3,7 +3,8 @@
 //! is that of the global operations of TPDS 2004, section 6. Blocks are entries, numbered densely.
 //! Everything that a level asks for happens at once.
 
-use crate::level::{Down, Level, Referred};
+use crate::hashed::Referred;
+use crate::level::{Down, Level};
 use crate::placement::{DataSource, Order, PlacementError};
 use crate::policy::{Entry, Policy};
 use crate::reference::{Reference, WriteMode};

@@ -8,7 +8,8 @@ use undercroft_random::hash;
 
 use super::marginal::{Marginal, equal_parts};
 use crate::counts::Counts;
-use crate::level::{Down, Level, PlacementCounts, Referred};
+use crate::hashed::Referred;
+use crate::level::{Down, Level, PlacementCounts};
 use crate::placement::{DataSource, OnHit, Placement, PlacementError};
 use crate::policy::Spec;
 use crate::reference::WriteMode;

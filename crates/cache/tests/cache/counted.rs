@@ -42,9 +42,7 @@ fn agree(spec: &Spec, mode: WriteMode, capacity: u32, random: &mut SplitMix64) {
         let frame_before = cache.frame(block);
         let served = cache.reference(block, is_write, mode, || cold);
         assert_eq!(served.hit, hit, "{spec} {mode:?} capacity {capacity} step {step}");
-        assert_eq!(served.frame, cache.frame(block));
-        let invalidated = is_write && mode == WriteMode::Invalidate;
-        assert_eq!(served.left, frame_before.filter(|_| invalidated));
+        assert_eq!((served.before, served.now), (frame_before, cache.frame(block)));
         let counts = Counts { known, ..*cache.counts() };
         assert_eq!(&counts, level.counts(), "{spec} {mode:?} capacity {capacity} step {step}");
         cache.validate().unwrap();

@@ -1,6 +1,7 @@
 //! Batches of evictions must have the effect of single ones.
 
-use crate::level::{ClientEviction, Down, Knowledge, Level, Referred, Sender, WriteMode};
+use crate::hashed::Referred;
+use crate::level::{ClientEviction, Down, Knowledge, Level, Sender, WriteMode};
 use crate::placement::random::random;
 use crate::placement::{DataSource, Placement};
 use crate::policy::{Spec, policies};
