@@ -4,7 +4,6 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::process;
 use std::ptr::NonNull;
-use std::slice;
 
 use crate::memory::Mapping;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -163,14 +162,12 @@ impl Handle {
         &self.inner().counts[self.index as usize]
     }
 
-    fn bytes(&self) -> usize {
-        self.inner().frame_bytes
-    }
-
-    fn start(&self) -> NonNull<u8> {
-        let inner = self.inner();
+    /// The bytes of the frame.
+    fn bytes(&self) -> NonNull<[u8]> {
+        let Inner { base, frame_bytes, .. } = *self.inner();
         // SAFETY: rule 2: the index is below the pool's count of frames.
-        unsafe { inner.base.add(self.index as usize * inner.frame_bytes) }
+        let start = unsafe { base.add(self.index as usize * frame_bytes) };
+        NonNull::slice_from_raw_parts(start, frame_bytes)
     }
 }
 
@@ -217,15 +214,14 @@ impl Deref for FrameMut {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the frame's bytes are initialised (rule 2) and nobody writes them (rule 4).
-        unsafe { slice::from_raw_parts(self.handle.start().as_ptr(), self.handle.bytes()) }
+        unsafe { self.handle.bytes().as_ref() }
     }
 }
 
 impl DerefMut for FrameMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let bytes = self.handle.bytes();
         // SAFETY: this is the only handle (rule 4), borrowed mutably; initialised by rule 2.
-        unsafe { slice::from_raw_parts_mut(self.handle.start().as_ptr(), bytes) }
+        unsafe { self.handle.bytes().as_mut() }
     }
 }
 
@@ -271,7 +267,7 @@ impl AsRef<[u8]> for Frame {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the frame's bytes are initialised (rule 2), and while a `Frame` exists there is
         // no `FrameMut` of it (rule 4), so nobody writes.
-        unsafe { slice::from_raw_parts(self.handle.start().as_ptr(), self.handle.bytes()) }
+        unsafe { self.handle.bytes().as_ref() }
     }
 }
 
