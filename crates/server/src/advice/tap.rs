@@ -73,7 +73,7 @@ impl Tap {
     /// Notes that the tap is used. Returns whether it is open.
     fn used(&self) -> bool {
         let is_open = self.is_open.load(Ordering::Relaxed);
-        if !is_open && !self.was_used() {
+        if !is_open && !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);
         }
         is_open
@@ -108,6 +108,7 @@ impl Tap {
     }
 
     /// Notes requests of a client that arrived together, without those that the volume refuses.
+    #[inline]
     pub(crate) fn note(
         &self,
         requests: &[Request],
@@ -115,9 +116,18 @@ impl Tap {
         caller: Caller,
         at_us: impl FnOnce() -> u64,
     ) {
-        if !self.used() {
-            return;
+        if self.used() {
+            self.note_sampled(requests, geometry, caller, at_us);
         }
+    }
+
+    fn note_sampled(
+        &self,
+        requests: &[Request],
+        geometry: &Geometry,
+        caller: Caller,
+        at_us: impl FnOnce() -> u64,
+    ) {
         let sample = Sample::with_threshold(self.threshold.load(Ordering::Relaxed), self.seed);
         let before = self.reads.load(Ordering::Relaxed);
         let mut reads = 0;
