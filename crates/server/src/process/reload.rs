@@ -8,10 +8,10 @@
 
 /// Logs a problem, and keeps it for the result of the reload.
 macro_rules! problem {
-    ($problems:expr, $log:ident!($($field:ident = $value:expr,)* $text:literal $(,)?)) => {{
+    ($running:expr, $log:ident $(, $field:ident = $value:expr)*; $text:literal) => {{
         tracing::$log!($($field = $value,)* $text);
         let fields: Vec<(&str, String)> = vec![$((stringify!($field), $value.to_string())),*];
-        $problems.keep(&fields, &format!($text));
+        $running.problems.keep(&fields, &format!($text));
     }};
 }
 
@@ -75,7 +75,7 @@ impl Running {
             Err(error) => {
                 // One line an event.
                 let error = error.replacen("mistakes:\n  ", "mistakes: ", 1).replace("\n  ", "; ");
-                problem!(self.problems, error!("{error}; all settings stay as they were"))
+                problem!(self, error; "{error}; all settings stay as they were")
             }
             Ok(next) => self.take(next).await,
         }
@@ -109,13 +109,13 @@ impl Running {
         let is_meant = |owner: u64, peer: &Peer| is_untrusted(peer) || is_removed(owner, peer);
         let cut = self.server.hang_up(is_meant, GRACE).await;
         if cut > 0 {
-            problem!(self.problems, warn!(connections = cut, "closed with requests unanswered"));
+            problem!(self, warn, connections = cut; "closed with requests unanswered");
         }
     }
 
     fn reload_keys(&self) {
         if let Err(error) = self.rights.token.load(self.config.http_token_file.as_deref()) {
-            problem!(self.problems, error!("{error}; the token stays as it was"));
+            problem!(self, error; "{error}; the token stays as it was");
         }
         let (Some(files), Some(keys)) = (self.config.tls.files(), &self.keys) else { return };
         match files.load() {
@@ -126,7 +126,7 @@ impl Running {
                 tracing::info!("certificates reloaded");
             }
             Err(error) => {
-                problem!(self.problems, error!("certificates stay as they were: {error}"))
+                problem!(self, error; "certificates stay as they were: {error}")
             }
         }
     }
@@ -135,9 +135,8 @@ impl Running {
         for volume in self.volumes() {
             let (name, before) = (&volume.config().name, volume.size());
             if self.growing.get(name).is_some_and(|growing| !growing.is_finished()) {
-                problem!(
-                    self.problems,
-                    error!(volume = name, "its store has still not said how large it is")
+                problem!(self, error, volume = name;
+                    "its store has still not said how large it is"
                 );
                 continue;
             }
@@ -146,13 +145,8 @@ impl Running {
             let mut growing = tokio::spawn(async move { grows.grow().await });
             let Ok(Ok(grown)) = timeout(ANSWERS, &mut growing).await else {
                 let limit_s = ANSWERS.as_secs();
-                problem!(
-                    self.problems,
-                    error!(
-                        volume = name,
-                        limit_s = limit_s,
-                        "its store does not say how large it is; the size is as it was until it does"
-                    )
+                problem!(self, error, volume = name, limit_s = limit_s;
+                    "its store does not say how large it is; the size is as it was until it does"
                 );
                 self.growing.insert(name.clone(), growing);
                 continue;
@@ -162,22 +156,15 @@ impl Running {
                     tracing::info!(volume = name, before, size, "the volume has grown");
                 }
                 Ok(_) => {}
-                Err(error) => problem!(
-                    self.problems,
-                    error!(volume = name, "cannot look at its size: {error}")
+                Err(error) => problem!(self, error, volume = name;
+                    "cannot look at its size: {error}"
                 ),
             }
             let told = self.configured(name).and_then(|volume| volume.size);
             if let Some(told) = told.filter(|&told| told != volume.size()) {
                 let size = volume.size();
-                problem!(
-                    self.problems,
-                    warn!(
-                        volume = name,
-                        told = told,
-                        size = size,
-                        "the size told is not the store's"
-                    )
+                problem!(self, warn, volume = name, told = told, size = size;
+                    "the size told is not the store's"
                 );
             }
         }
@@ -196,13 +183,12 @@ impl Running {
             Err(refusals) => {
                 for Refusal { volume, why } in refusals {
                     match volume {
-                        Some(volume) => problem!(self.problems, error!(volume = volume, "{why}")),
-                        None => problem!(self.problems, error!("{why}")),
+                        Some(volume) => problem!(self, error, volume = volume; "{why}"),
+                        None => problem!(self, error; "{why}"),
                     }
                 }
-                problem!(
-                    self.problems,
-                    error!("for that reason nothing of the new configuration is applied")
+                problem!(self, error;
+                    "for that reason nothing of the new configuration is applied"
                 );
             }
         }
@@ -211,10 +197,7 @@ impl Running {
 
     fn warn_of_restarts(&self, next: &ServerConfig) {
         for option in self.config.fixed_changes(next) {
-            problem!(
-                self.problems,
-                warn!("{option}: changed, which needs a restart; stays as it was")
-            );
+            problem!(self, warn; "{option}: changed, which needs a restart; stays as it was");
         }
         for next in &next.volumes {
             let name = &next.name;
@@ -223,12 +206,8 @@ impl Running {
             }
             let now = self.configured(name);
             for option in now.map(|now| now.fixed_changes(next)).unwrap_or_default() {
-                problem!(
-                    self.problems,
-                    warn!(
-                        volume = name,
-                        "{option}: changed, which needs a restart; stays as it was"
-                    )
+                problem!(self, warn, volume = name;
+                    "{option}: changed, which needs a restart; stays as it was"
                 );
             }
         }
@@ -244,7 +223,7 @@ impl Running {
         };
         if let Err(Refusal { volume, why }) = made {
             let volume = volume.unwrap_or_default();
-            problem!(self.problems, error!(volume = volume, "{why}; nothing else has changed"));
+            problem!(self, error, volume = volume; "{why}; nothing else has changed");
             return plan.give_up().await;
         }
         self.config.take_access(next);
@@ -302,12 +281,8 @@ impl Running {
             let name = entry.volume().config().name.clone();
             self.end_connections(&entry, |_| true).await;
             if let Err(error) = close(entry.volume(), self.state.as_ref()).await {
-                problem!(
-                    self.problems,
-                    error!(
-                        volume = name,
-                        "cannot be removed yet: {error}; the next SIGHUP tries again"
-                    )
+                problem!(self, error, volume = name;
+                    "cannot be removed yet: {error}; the next SIGHUP tries again"
                 );
                 at += 1;
                 continue;
@@ -362,9 +337,8 @@ impl Running {
                     let arrival = opener.wait_for(config);
                     self.arrivals.insert(name.clone(), arrival);
                 }
-                Err(error) => problem!(
-                    self.problems,
-                    error!(volume = name, "the next SIGHUP tries it: {error}")
+                Err(error) => problem!(self, error, volume = name;
+                    "the next SIGHUP tries it: {error}"
                 ),
             }
         }
@@ -380,13 +354,9 @@ impl Running {
         for entry in &self.leaving {
             let name = &entry.volume().config().name;
             if next.volumes.iter().any(|volume| volume.name == *name) {
-                problem!(
-                    self.problems,
-                    error!(
-                        volume = name,
-                        "is not served: it was removed, and what it holds is not all written; the \
-                         next SIGHUP tries to close it and to open it again"
-                    )
+                problem!(self, error, volume = name;
+                    "is not served: it was removed, and what it holds is not all written; the next \
+                     SIGHUP tries to close it and to open it again"
                 );
             }
         }
@@ -397,7 +367,7 @@ impl Running {
                         self.serve_added(&opener, volume, first);
                     }
                 }
-                Err(error) => problem!(self.problems, error!("no volume is added: {error}")),
+                Err(error) => problem!(self, error; "no volume is added: {error}"),
             }
         }
         plan.give_up().await;
@@ -406,13 +376,8 @@ impl Running {
             self.config.cache_bytes = next.cache_bytes;
         } else {
             let told = next.cache_bytes;
-            problem!(
-                self.problems,
-                warn!(
-                    told = told,
-                    assigned = assigned,
-                    "cache: less than the volumes have needs a restart"
-                )
+            problem!(self, warn, told = told, assigned = assigned;
+                "cache: less than the volumes have needs a restart"
             );
         }
     }
@@ -447,22 +412,16 @@ impl Running {
             let connections = entry.revoke(&unwelcome);
             let grace = deadline.saturating_duration_since(clock::now());
             if connections > 0 && grace.is_zero() {
-                problem!(
-                    self.problems,
-                    error!(
-                        volume = name,
-                        connections = connections,
-                        "not closed yet; they are refused all"
-                    )
+                problem!(self, error, volume = name, connections = connections;
+                    "not closed yet; they are refused all"
                 );
                 return;
             }
             let is_meant = |of: u64, peer: &Peer| of == owner && unwelcome(peer);
             let cut = self.server.hang_up(is_meant, grace).await;
             if cut > 0 {
-                problem!(
-                    self.problems,
-                    warn!(volume = name, connections = cut, "closed with requests unanswered")
+                problem!(self, warn, volume = name, connections = cut;
+                    "closed with requests unanswered"
                 );
             }
             if connections == 0 {

@@ -23,9 +23,8 @@ impl Running {
                         "{what}: the new one is served, nothing is cached"
                     );
                 }
-                Err(why) => problem!(
-                    self.problems,
-                    error!(volume = name, "{what}: what has its name is not opened: {why}")
+                Err(why) => problem!(self, error, volume = name;
+                    "{what}: what has its name is not opened: {why}"
                 ),
             }
         }
