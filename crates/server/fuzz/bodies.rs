@@ -141,10 +141,10 @@ pub(crate) fn state(bytes: &[u8]) {
     let policy = POLICIES[usize::from(choice) % POLICIES.len()];
     run(async {
         let volume = open(policy).await;
-        let mut saved = volume.content().unwrap();
+        let mut saved = SavedContent::of(&volume).unwrap();
         saved.shards = vec![rest.to_vec()];
         if let Ok(restored) = volume.restore(&saved) {
-            volume.warm_up(restored).await;
+            restored.warm_up(&volume).await;
         }
         volume.validate().unwrap();
         for block in 0..SIZE / 4096 {

@@ -67,7 +67,7 @@ enum JobResult {
 struct For<T>(Weak<Volume>, T);
 
 /// Advises about all volumes of a table until it is gone.
-pub(crate) async fn feed(exports: Weak<ExportTable>) {
+pub(crate) async fn feed_advisers(exports: Weak<ExportTable>) {
     let (to_thread, work) = channel::<For<Work>>();
     let (done, from_thread) = channel();
     let thread = Builder::new().name("adviser".into()).spawn(move || run(&work, &done));

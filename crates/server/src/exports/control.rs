@@ -50,7 +50,7 @@ impl Export for ControlExport {
     }
 
     fn connect(&self, _: &Peer, contexts: &[Context]) -> Result<Box<dyn Session>, Refusal> {
-        if self.volume.is_closing() {
+        if self.volume.answers.is_closing() {
             return Err(Refusal::ShuttingDown);
         }
         // With the context it sends the hints that it asked for, and without it all kinds.

@@ -253,7 +253,7 @@ impl Exports for ExportTable {
             None => (name, false),
         };
         let entry = self.entry(name, peer)?;
-        if entry.volume.is_closing() {
+        if entry.volume.answers.is_closing() {
             return Err(Refusal::ShuttingDown);
         }
         let (status, epoch) = (self.status_for(peer), self.epoch);

@@ -199,7 +199,7 @@ pub(crate) fn not_served(absent: &Absent) -> String {
 /// What is not as it should be with a volume that is served; `None` if all is well.
 pub(crate) fn trouble(entry: &ExportEntry) -> Option<Trouble> {
     let (served, volume) = (entry.volume(), entry.volume().config().name.clone());
-    if served.is_closing() {
+    if served.answers.is_closing() {
         return Some(Trouble { volume, why: "shutting down".to_owned(), waits: false });
     }
     let condition = served.store_health.look();

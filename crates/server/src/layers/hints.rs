@@ -204,7 +204,7 @@ impl Hints {
     fn act(&mut self) {
         if !self.evictions.is_empty() {
             self.window.add_work(self.evictions.blocks());
-            self.window.volume.act(&mut self.evictions);
+            self.evictions.apply(&self.window.volume);
         }
     }
 

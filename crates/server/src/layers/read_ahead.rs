@@ -6,7 +6,7 @@ use std::sync::Arc;
 use undercroft_nbd::{Command, Request, Session};
 
 use crate::lock::lock;
-use crate::volume::Volume;
+use crate::volume::{Volume, Work};
 
 /// Sequential reads after which read-ahead starts.
 const SEQUENTIAL_MIN: u32 = 2;
@@ -39,7 +39,11 @@ impl Session for ReadAhead {
         let is_streamed = streams.is_some_and(|streams| lock(streams).goes_on(next));
         let bytes = if is_streamed { 0 } else { bytes };
         match self.sequence.wanted(bytes) {
-            Some((offset, length)) => work + self.volume.read_ahead(offset, length),
+            Some((offset, length)) => {
+                let mut ahead = Work::new(&self.volume);
+                ahead.prefetch(offset, length, true);
+                work + ahead.finish()
+            }
             None => work,
         }
     }

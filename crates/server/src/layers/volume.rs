@@ -69,7 +69,7 @@ pub(crate) fn connect(
     volume: &Arc<Volume>,
     member: Option<Arc<Member>>,
 ) -> Result<Box<dyn Session>, Refusal> {
-    if volume.is_closing() {
+    if volume.answers.is_closing() {
         return Err(Refusal::ShuttingDown);
     }
     let ours = Arc::clone(volume);

@@ -46,7 +46,7 @@ impl Shard {
                         break;
                     }
                     first = false;
-                    let done = op.job.part_done(block, &self.geometry, Err(failed.clone()));
+                    let done = op.job.part_done(block, &self.blocks.geometry, Err(failed.clone()));
                     fx.finished.extend(done);
                     record.queue.pop_front();
                 }

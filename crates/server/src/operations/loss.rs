@@ -26,13 +26,13 @@ impl Shard {
     /// Drops the blocks that the store may have lost, and everything derived from them.
     fn lost_below(&mut self) {
         // Staged data, running reloads, and knowledge of other caches' contents.
-        self.range_begins(&(0..=u64::MAX));
-        self.tell(&Event::ContentsUnknown);
-        let Some(unflushed) = &self.watchers.unflushed else { return };
+        self.blocks.range_begins(&(0..=u64::MAX));
+        self.blocks.tell(&Event::ContentsUnknown);
+        let Some(unflushed) = &self.blocks.watchers.unflushed else { return };
         let lost = match unflushed.lost() {
             Lost::Blocks(blocks) => blocks,
             Lost::Any => {
-                let residents = self.cache.residents().into_iter().map(|(block, _)| block);
+                let residents = self.blocks.level.residents().into_iter().map(|(block, _)| block);
                 let mut all: Vec<u64> =
                     residents.chain(self.blocks.active.keys().copied()).collect();
                 all.sort_unstable();
@@ -47,11 +47,11 @@ impl Shard {
                 if !record.is_dirty() {
                     record.state.content = Content::Absent;
                 }
-            } else if let Some(frame) = self.cache.frame(block) {
+            } else if let Some(frame) = self.blocks.level.frame(block) {
                 let State { content, dirty } = &self.blocks.slots[frame as usize].state;
                 if !content.is_absent() && dirty.is_none() {
                     self.refill(block, frame, Content::Absent);
-                    self.tell(&Event::Gone { block });
+                    self.blocks.tell(&Event::Gone { block });
                 }
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::job::BlockOp;
 use crate::operations::{Ticket, piggyback};
 use crate::shard::Shard;
+use crate::shard::blocks::Blocks;
 use crate::shard::content::{Content, Running};
 use crate::shard::effects::{ClientWrite, Effects, Ended};
 use crate::shard::event::Event;
@@ -31,13 +32,13 @@ pub(super) fn write(volume: &Arc<Volume>, write: ClientWrite) -> impl Future<Out
 impl Shard {
     /// A write for the first operation of a block ended.
     fn written(&mut self, block: u64, Ended { result, is_lost, .. }: Ended, fx: &mut Effects) {
-        let Self { blocks, cache, pool, geometry, watchers, .. } = self;
-        let Some(record) = blocks.active.get_mut(&block) else { return };
+        let Blocks { level, active, watchers, pool, geometry, .. } = &mut self.blocks;
+        let Some(record) = active.get_mut(&block) else { return };
         record.running = Running::Nothing;
         self.counters.store_writes += 1;
         if is_lost {
             record.state.content = Content::Absent;
-            watchers.tell(&Event::Unknown { block }, cache, pool, geometry);
+            watchers.tell(&Event::Unknown { block }, level, pool, geometry);
         }
         match &result {
             // A dirty block was written as a whole.
@@ -54,20 +55,20 @@ impl Shard {
         let op = record.queue.pop_front();
         let (job, content) = (op.as_ref().map(|op| &*op.job), &record.state.content);
         let event = Event::Written { block, job, is_ok: result.is_ok(), content };
-        watchers.tell(&event, cache, pool, geometry);
+        watchers.tell(&event, level, pool, geometry);
         let is_ok = result.is_ok();
         if let Some(BlockOp { job, .. }) = &op {
             fx.finished.extend(job.part_done(block, geometry, result.map(|_| None)));
         }
         self.step(block, fx);
         // A later operation may be another WRITE: that one decides.
-        let is_last = self.watchers.placement.is_some() && self.blocks.is_quiet(block);
+        let is_last = self.blocks.watchers.placement.is_some() && self.blocks.is_quiet(block);
         if let (Some(BlockOp { job, .. }), true) = (&op, is_ok && is_last) {
             self.end_awaited(block, job, fx);
         }
         if is_lost {
             // The same block must not stay staged or in a reload.
-            self.range_begins(&(block..=block));
+            self.blocks.range_begins(&(block..=block));
         }
     }
 }

@@ -62,11 +62,11 @@ impl Shard {
                     }
                 }
                 if has_failed {
-                    self.tell(&Event::Unknown { block });
+                    self.blocks.tell(&Event::Unknown { block });
                 }
             }
             self.step(block, fx);
         }
-        self.feed(fx);
+        self.resume_starved(fx);
     }
 }

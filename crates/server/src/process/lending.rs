@@ -129,7 +129,7 @@ impl Drop for Lending {
 /// The volumes whose caches can change their size.
 fn cached(exports: &ExportTable) -> Vec<Arc<Volume>> {
     let all = exports.all().into_iter().map(|entry| Arc::clone(entry.volume()));
-    all.filter(|volume| volume.config().cache_blocks > 0 && !volume.is_closing()).collect()
+    all.filter(|volume| volume.config().cache_blocks > 0 && !volume.answers.is_closing()).collect()
 }
 
 /// Whether a volume has lent nothing, and borrowed nothing.

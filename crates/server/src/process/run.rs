@@ -22,7 +22,7 @@ use undercroft_nbd::{ClientOptions, Server, ServerOptions, Tls, TlsKeys};
 use undercroft_store::{AWAY, Facts, OpenOptions};
 use undercroft_text::Bytes;
 
-use crate::advice::feeder::feed;
+use crate::advice::feeder::feed_advisers;
 use crate::answer::Failed;
 use crate::clock;
 use crate::config::{Address, ServerConfig, TlsConfig, TlsMode, VolumeConfig};
@@ -153,7 +153,7 @@ impl Running {
             let exports = Arc::clone(&exports);
             tokio::spawn(save_now_and_then(state.clone(), exports, config.state_interval));
         }
-        tokio::spawn(feed(Arc::downgrade(&exports)));
+        tokio::spawn(feed_advisers(Arc::downgrade(&exports)));
         tokio::spawn(look_at_names(Arc::downgrade(&exports)));
         let mut addresses = Vec::new();
         for (listener, uri) in listeners {

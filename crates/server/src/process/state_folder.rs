@@ -73,7 +73,7 @@ impl StateFolder {
     /// Saves the state of a volume, unless that is closing: then the last state is saved already.
     fn save(&self, volume: &Volume) -> Result<(), StateError> {
         let _one_at_a_time = sleep_lock(&self.saving);
-        if volume.is_closing() { Ok(()) } else { self.write(volume) }
+        if volume.answers.is_closing() { Ok(()) } else { self.write(volume) }
     }
 
     /// Saves the last state of a volume, which refuses requests from then on.
@@ -88,7 +88,7 @@ impl StateFolder {
         if config.cache_blocks == 0 {
             return Ok(());
         }
-        volume.content().and_then(|content| content.save(&self.content(volume)))
+        SavedContent::of(volume)?.save(&self.content(volume))
     }
 
     /// Saves by a thread that may wait for the disk, and logs a failure.
@@ -132,7 +132,7 @@ fn restore(volume: &Arc<Volume>, path: &Path) -> Result<(), StateError> {
     }
     let volume = Arc::clone(volume);
     tokio::spawn(async move {
-        let blocks = volume.warm_up(restored).await;
+        let blocks = restored.warm_up(&volume).await;
         tracing::info!(volume = name, blocks, "cache is warm again");
     });
     Ok(())

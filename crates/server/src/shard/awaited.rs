@@ -9,7 +9,7 @@
 //!
 //! Safety: data placed this way are those of a WRITE that succeeded and was the last operation on
 //! the block (rule 3 of `digests.rs`). They pass the check that contents from a client pass at that
-//! moment ([`Shard::proven`]). The remembered digest decides only whether the block is placed. So
+//! moment ([`Blocks::proven`]). The remembered digest decides only whether the block is placed. So
 //! no read can return a wrong byte, whatever the client said.
 //!
 //! Counts: the level learns at once that the client no longer holds the block, which places

@@ -52,7 +52,7 @@ impl Below {
             Event::Left { block, how, content, is_evicted: true, is_covered, .. } => match how {
                 Leaving::Busy { is_dirty } => _ = departed.insert(block, is_dirty),
                 Leaving::Dirty => _ = departed.insert(block, true),
-                Leaving::Clean | Leaving::Discarded => {
+                Leaving::Clean => {
                     // A range that is being changed at the store makes the data unusable.
                     let is_wanted = eviction_sink.wants_data() && !is_covered;
                     let piece = is_wanted.then(|| content.piece(0, geometry.len(block))).flatten();

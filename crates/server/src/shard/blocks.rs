@@ -1,34 +1,83 @@
-//! What a shard has of its blocks: the slots of the resident ones, the records of those with
-//! operations in progress, and the ranges that operations wait for (invariants 1 to 3 of `mod.rs`).
+//! What a shard has of its blocks: which are resident (the level), the slots of these, the records
+//! of those with operations in progress, the ranges that operations wait for, and the watchers, who
+//! hear of each change (invariants 1 to 3 of `mod.rs`).
 //!
-//! Not here: which slot a block has (the level), how its operations go on, and who hears of it.
+//! Not here: how operations go on, and which blocks are dirty.
 
+use std::hint::black_box;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use undercroft_cache::{Frame, Level};
+use undercroft_frames::Pools;
 
+use crate::geometry::Geometry;
 use crate::job::Job;
 use crate::shard::content::{Active, Content, Running, Slot, State};
-use crate::shard::event::Leaving;
+use crate::shard::event::{Event, Leaving};
 use crate::shard::ranges::{Ranges, WaitsFor, common};
+use crate::shard::watchers::Watchers;
 
 /// The blocks of a shard that are resident or have operations.
 pub(crate) struct Blocks {
+    pub(crate) level: Level,
     /// By the number that the level gives a resident block.
     pub(crate) slots: Vec<Slot>,
     pub(crate) active: HashMap<u64, Active, RandomState>,
     pub(crate) ranges: Ranges,
+    pub(crate) watchers: Watchers,
+    pub(crate) pool: Pools,
+    pub(crate) geometry: Arc<Geometry>,
     /// Number of unloaded slots.
     unloaded: u32,
+    scratch: PrefetchScratch,
+}
+
+/// Buffers for looking up several blocks together, kept to reuse their memory.
+#[derive(Default)]
+struct PrefetchScratch {
+    wanted: Vec<u64>,
+    frames: Vec<Frame>,
 }
 
 impl Blocks {
-    pub(super) fn new(slots: u32) -> Self {
-        let slots = (0..slots).map(|_| Slot::default()).collect();
-        Self { slots, active: HashMap::default(), ranges: Ranges::default(), unloaded: 0 }
+    /// The blocks of an empty level.
+    pub(super) fn new(
+        level: Level,
+        watchers: Watchers,
+        pool: Pools,
+        geometry: Arc<Geometry>,
+    ) -> Self {
+        let slots = (0..level.capacity()).map(|_| Slot::default()).collect();
+        let (active, ranges, unloaded, scratch) = Default::default();
+        Self { level, slots, active, ranges, watchers, pool, geometry, unloaded, scratch }
+    }
+
+    /// Prefetches what reads of these blocks will need, so that the processor overlaps its waits
+    /// for memory: the index and the policy first, then the slots, then reference counts and data
+    /// of the frames. Of the data the first byte is enough; the processor's own prefetcher loads
+    /// the rest.
+    pub(crate) fn prefetch(&mut self, all: impl Iterator<Item = u64>) {
+        let Self { scratch: PrefetchScratch { wanted, frames }, level, slots, watchers, .. } = self;
+        wanted.clear();
+        all.for_each(|block| wanted.push(block));
+        frames.clear();
+        level.prefetch(wanted, frames);
+        if let Some(digests) = &watchers.digests {
+            digests.warm(frames);
+        }
+        let slots = frames.iter().map(|&frame| &slots[frame as usize]);
+        black_box(slots.clone().filter(|slot| slot.state.content.is_shared()).count());
+        black_box(slots.fold(0, |sum, slot| sum ^ slot.state.content.first_byte()));
+    }
+
+    /// Tells the watchers.
+    #[inline(always)]
+    pub(crate) fn tell(&mut self, event: &Event<'_>) {
+        self.watchers.tell(event, &mut self.level, &self.pool, &self.geometry);
     }
 
     /// Gives a newly resident block an empty slot.
@@ -38,11 +87,13 @@ impl Blocks {
         if let Some(record) = record {
             record.slot = Some(slot);
         }
+        self.tell(&Event::Entered { block, slot });
     }
 
-    /// Takes a block out of its slot. If it has operations and is written through, the store gets
-    /// the data from elsewhere, so the frame is freed for resident blocks.
-    pub(super) fn leave(&mut self, block: u64, slot: Frame) -> (State, Leaving) {
+    /// Takes a block out of its slot, which another one gets if it `is_evicted`. If the block has
+    /// operations and is written through, the store gets the data from elsewhere, so the frame is
+    /// freed for resident blocks.
+    pub(super) fn leave(&mut self, block: u64, slot: Frame, is_evicted: bool) -> (State, Leaving) {
         let Slot { state, active, unloaded, .. } = std::mem::take(&mut self.slots[slot as usize]);
         self.unloaded -= u32::from(unloaded);
         let record = if active { self.active.get_mut(&block) } else { None };
@@ -58,7 +109,30 @@ impl Blocks {
             (None, Some(_)) => Leaving::Dirty,
             (None, None) => Leaving::Clean,
         };
+        let (content, is_covered) = (&state.content, self.ranges.cover(block));
+        self.tell(&Event::Left { block, slot, how, content, is_evicted, is_covered });
         (state, how)
+    }
+
+    /// Removes a block without content from the cache.
+    pub(super) fn discard(&mut self, block: u64) {
+        if let Some(slot) = self.level.discard(block) {
+            self.leave(block, slot, false);
+        }
+    }
+
+    /// The block's active record; if there is none yet, one is made and takes over the block's
+    /// state.
+    pub(super) fn activate(&mut self, block: u64) -> &mut Active {
+        let Self { level, slots, active, watchers, pool, geometry, .. } = self;
+        active.entry(block).or_insert_with(|| {
+            let slot = level.frame(block);
+            watchers.tell(&Event::Activated { block, slot }, level, pool, geometry);
+            let Some(frame) = slot else { return Active::default() };
+            let of_slot = &mut slots[frame as usize];
+            of_slot.active = true;
+            Active { slot, state: std::mem::take(&mut of_slot.state), ..Active::default() }
+        })
     }
 
     /// Puts the state of a block that has no operations into its slot.
@@ -66,6 +140,15 @@ impl Blocks {
         let slot = &mut self.slots[slot as usize];
         self.unloaded -= u32::from(slot.unloaded);
         *slot = Slot { state, origin: slot.origin, ..Slot::default() };
+    }
+
+    /// Gives the slot of a block without operations other content. `digest`: that of the content;
+    /// 0 if it is not known.
+    pub(super) fn fill(&mut self, block: u64, slot: Frame, content: Content, digest: u64) {
+        self.put(slot, State { content, dirty: None });
+        let Self { level, slots, watchers, pool, geometry, .. } = self;
+        let content = &slots[slot as usize].state.content;
+        watchers.tell(&Event::Filled { block, slot, content, digest }, level, pool, geometry);
     }
 
     /// The data of a resident block are still to be read after a restart.
@@ -79,9 +162,9 @@ impl Blocks {
         self.unloaded
     }
 
-    /// Whether a block with this slot is resident, and reading its data has not started.
-    pub(crate) fn is_unloaded(&self, slot: Option<Frame>) -> bool {
-        let slot = slot.map(|slot| &self.slots[slot as usize]);
+    /// Whether a block is resident, and reading its data has not started.
+    pub(crate) fn is_unloaded(&self, block: u64) -> bool {
+        let slot = self.level.frame(block).map(|slot| &self.slots[slot as usize]);
         slot.is_some_and(|slot| slot.unloaded && !slot.active)
     }
 
@@ -90,12 +173,13 @@ impl Blocks {
         !self.active.contains_key(&block) && !self.ranges.cover(block)
     }
 
-    /// What is known of a block that has this slot, if it has one.
-    pub(crate) fn state(&self, block: u64, slot: Option<Frame>) -> Option<&State> {
-        match self.active.get(&block) {
-            Some(record) => Some(&record.state),
-            None => slot.map(|slot| &self.slots[slot as usize].state),
-        }
+    /// The content of a whole block, if it is in memory.
+    pub(crate) fn content_of(&self, block: u64) -> Option<Bytes> {
+        let state = match self.active.get(&block) {
+            Some(record) => &record.state,
+            None => &self.slots[self.level.frame(block)? as usize].state,
+        };
+        state.content.piece(0, self.geometry.len(block))
     }
 
     /// The content of a block without a slot that is dirty or being written out, and has no other
@@ -152,10 +236,44 @@ impl Blocks {
         waits_for.is_none()
     }
 
+    /// A range is about to change, or everything that is derived from its blocks is void.
+    pub(crate) fn range_begins(&mut self, blocks: &RangeInclusive<u64>) {
+        self.level.range_changes(blocks);
+        self.tell(&Event::RangeBegins { blocks });
+    }
+
+    /// Whether written blocks that are not resident may be in memory until they are written out, so
+    /// that a client of a write-back cache does not wait for the store. With placement at eviction
+    /// that concerns most writes.
+    fn absorbs(&self) -> bool {
+        self.watchers.placement.is_some() && self.geometry.write_back
+    }
+
+    /// Frames that may hold written blocks that are not resident: half of those that the resident
+    /// blocks cannot need.
+    pub(super) fn lent_frames(&self) -> usize {
+        if !self.absorbs() {
+            return 0;
+        }
+        let (capacity, all) = (self.level.capacity(), self.pool.count());
+        let spared = capacity - self.level.len() + all.saturating_sub(capacity) / 2;
+        self.pool.free_count().saturating_sub(spared as usize)
+    }
+
+    /// Dirty blocks that may wait without a slot: half of the spare frames that may hold them. The
+    /// others are for blocks that are being written out.
+    pub(super) fn without_slot_max(&self) -> usize {
+        if !self.absorbs() {
+            return 0;
+        }
+        let held = self.level.capacity().saturating_add(self.level.staging_blocks());
+        self.pool.count().saturating_sub(held) as usize / 4
+    }
+
     /// Checks invariants 1 to 3, for tests. Returns the number of dirty blocks.
-    pub(super) fn validate(&self, level: &Level) -> Result<usize, String> {
+    pub(super) fn validate(&self) -> Result<usize, String> {
         let (mut dirty, mut unloaded) = (0, 0);
-        for (block, slot) in level.residents() {
+        for (block, slot) in self.level.residents() {
             let slot = &self.slots[slot as usize];
             if slot.active != self.active.contains_key(&block) {
                 return Err(format!("block {block}: slot and active record disagree"));
@@ -171,7 +289,7 @@ impl Blocks {
             dirty += usize::from(slot.state.dirty.is_some());
         }
         for (block, record) in &self.active {
-            if record.slot != level.frame(*block) {
+            if record.slot != self.level.frame(*block) {
                 return Err(format!("block {block}: its record knows another slot"));
             }
             let idle = record.running == Running::Nothing && record.queue.is_empty();

@@ -11,6 +11,7 @@ use undercroft_frames::{Memory, Pools};
 use crate::config::{VolumeConfig, VolumeError};
 use crate::counters::Stats;
 use crate::geometry::Geometry;
+use crate::shard::Shard;
 use crate::shard::below::Below;
 use crate::shard::blocks::Blocks;
 use crate::shard::digests::{Digests, Hasher};
@@ -18,7 +19,6 @@ use crate::shard::dirty::{DirtyBounds, DirtySet};
 use crate::shard::eviction_placement::EvictionPlacement;
 use crate::shard::starved::Starved;
 use crate::shard::watchers::Watchers;
-use crate::shard::{PrefetchScratch, Shard};
 
 impl VolumeConfig {
     /// What a shard is to know of its clients.
@@ -76,17 +76,13 @@ impl Shard {
         let placement = cooperates
             .then(|| Box::new(EvictionPlacement::new(capacity, seed, config.reload_at_once)));
         let below = config.eviction_sink.clone().map(Below::new);
+        let watchers = Watchers { placement, digests, below, ..Watchers::default() };
         Ok(Self {
-            cache: level,
-            watchers: Watchers { placement, digests, below, ..Watchers::default() },
-            blocks: Blocks::new(capacity),
+            blocks: Blocks::new(level, watchers, Pools::from(pool), Arc::clone(geometry)),
             dirty: DirtySet::new(DirtyBounds::new(config, capacity as usize)),
             counters: Stats::default(),
-            pool: Pools::from(pool),
             staged_frames: config.staged_frames(),
-            geometry: Arc::clone(geometry),
             starved: Starved::default(),
-            scratch: PrefetchScratch::default(),
         })
     }
 }

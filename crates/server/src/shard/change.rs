@@ -23,17 +23,17 @@ impl Shard {
     /// Changes the capacity, or comes closer to it: at most `most` blocks leave. Returns whether it
     /// has that capacity now.
     pub(crate) fn resize(&mut self, capacity: u32, most: u32, fx: &mut Effects) -> bool {
-        let now = self.cache.capacity();
+        let now = self.blocks.level.capacity();
         if now == capacity {
             return true;
         }
-        let step = capacity.max(self.cache.len().min(now).saturating_sub(most));
-        self.cache.resize(step);
+        let step = capacity.max(self.blocks.level.len().min(now).saturating_sub(most));
+        self.blocks.level.resize(step);
         self.leave_evicted(fx);
         // Blocks may lie in slots beyond a smaller capacity, so there are never fewer.
         let slots = self.blocks.slots.len().max(step as usize);
         self.blocks.slots.resize_with(slots, Slot::default);
-        self.tell(&Event::Slots(slots));
+        self.blocks.tell(&Event::Slots(slots));
         step == capacity
     }
 
@@ -52,37 +52,39 @@ impl Shard {
     ) -> Result<bool, PlacementError> {
         let placement = config.shard_placement();
         let cooperates = placement != Placement::Access;
-        let placed = self.watchers.placement.as_deref_mut().filter(|_| !cooperates);
+        let placed = self.blocks.watchers.placement.as_deref_mut().filter(|_| !cooperates);
         if placed.is_some_and(EvictionPlacement::stop_reloads) {
             return Ok(false);
         }
         let knowledge = cooperates.then(|| config.knowledge(true));
-        self.cache.replace(&config.policy, &placement, knowledge, seed)?;
+        self.blocks.level.replace(&config.policy, &placement, knowledge, seed)?;
         self.leave_evicted(fx);
-        self.tell(&Event::Replaced);
+        self.blocks.tell(&Event::Replaced);
         self.staged_frames = config.staged_frames();
+        let Blocks { level, slots, watchers, .. } = &mut self.blocks;
         if !cooperates {
-            (self.watchers.placement, self.watchers.digests) = (None, None);
+            (watchers.placement, watchers.digests) = (None, None);
             // Dirty blocks waited for evictions that nobody tells any more: now they are due.
             fx.writes_out = true;
-        } else if self.watchers.placement.is_none() {
-            let capacity = self.cache.capacity();
-            let new = EvictionPlacement::new(capacity, seed, config.reload_at_once);
-            self.watchers.placement = Some(Box::new(new));
+        } else if watchers.placement.is_none() {
+            let new = EvictionPlacement::new(level.capacity(), seed, config.reload_at_once);
+            watchers.placement = Some(Box::new(new));
             if let Some(hasher) = hasher {
-                self.watchers.digests = Some(Digests::new(hasher, self.blocks.slots.len() as u32));
-                self.cache.keep_digests();
+                watchers.digests = Some(Digests::new(hasher, slots.len() as u32));
+                level.keep_digests();
                 // Of operations in progress it is not known what they deliver.
-                self.tell(&Event::ContentsUnknown);
+                self.blocks.tell(&Event::ContentsUnknown);
             }
         }
         Ok(true)
     }
+}
 
+impl Blocks {
     /// Moves content out of surplus frames: that of the slots in a range, and that of all blocks
     /// without one. Content that no frame is free for stays until the next call.
     pub(crate) fn move_surplus(&mut self, slots: Range<usize>) {
-        let Self { blocks: Blocks { slots: all, active, .. }, watchers, pool, .. } = self;
+        let Self { slots: all, active, watchers, pool, .. } = self;
         let end = slots.end.min(all.len());
         if slots.start == 0 {
             // In order, so that every run moves the same ones if frames are short.

@@ -156,7 +156,7 @@ impl Digests {
             Event::Left { block, slot, how, is_covered, .. } => {
                 let digest = std::mem::take(&mut of_slots[slot as usize]);
                 match how {
-                    Leaving::Busy { .. } | Leaving::Discarded => {}
+                    Leaving::Busy { .. } => {}
                     Leaving::Dirty => know(of_active, block, digest),
                     // The content of blocks in a range is about to change.
                     Leaving::Clean if digest != 0 && !is_covered => level.set_digest(block, digest),

@@ -242,10 +242,9 @@ impl DirtySet {
         self.without_slot.len()
     }
 
-    /// The block that has waited longest without a slot, if more than `most` of them wait.
-    pub(crate) fn too_many_without_slot(&self, most: usize) -> Option<u64> {
-        let number = self.without_slot.first().filter(|_| self.without_slot.len() > most)?;
-        self.waiting.get(number).map(|change| change.block)
+    /// The block that has waited longest without a slot.
+    pub(crate) fn oldest_without_slot(&self) -> Option<u64> {
+        self.all_without_slot().next()
     }
 
     /// The block that has waited longest without a slot does not count as one of these any more.
@@ -269,14 +268,6 @@ impl DirtySet {
         if let Some(Refusal { change, .. }) = self.refused.remove(&number) {
             self.wait(number, Change { alone: false, ..change });
         }
-    }
-
-    /// Whether the store has every change with a number below `bound`.
-    pub(crate) fn is_clean_below(&self, bound: u64) -> bool {
-        let first = |number: Option<&u64>| number.is_none_or(|&number| number >= bound);
-        first(self.waiting.keys().next())
-            && first(self.writing.keys().next())
-            && first(self.refused.keys().next())
     }
 
     /// Whether every change with a number below `bound` was accepted or refused.
@@ -443,7 +434,7 @@ mod tests {
         // only.
         assert!(set.refused_since(0, bound).is_some());
         assert!(set.refused_since(1, bound).is_none() && set.refused_since(1, 2).is_some());
-        assert!(!set.is_clean_below(bound) && set.is_tried_below(2));
+        assert!(set.is_tried_below(2) && set.count() == 2);
     }
 
     #[test]
@@ -485,9 +476,9 @@ mod tests {
         (0..4).for_each(|number| set.wait_without_slot(number));
         set.has_slot(1);
         assert_eq!(set.all_without_slot().collect::<Vec<_>>(), [10, 12, 13]);
-        assert_eq!((set.too_many_without_slot(3), set.too_many_without_slot(2)), (None, Some(10)));
+        assert_eq!((set.count_without_slot(), set.oldest_without_slot()), (3, Some(10)));
         set.pass_without_slot();
-        assert_eq!(set.too_many_without_slot(2), None);
+        assert_eq!((set.count_without_slot(), set.oldest_without_slot()), (2, Some(12)));
         set.start(12, &mut states[2]).unwrap();
         set.clean(13, &mut states[3]);
         assert_eq!(set.all_without_slot().count(), 0);

@@ -73,10 +73,8 @@ pub(crate) enum Leaving {
     Busy { is_dirty: bool },
     /// It stays in memory until it is written out.
     Dirty,
-    /// The store has its content: it was evicted, or a client has it.
+    /// The store has its content, a client has it, or it has none.
     Clean,
-    /// It has no content.
-    Discarded,
 }
 
 /// Where the content of a block goes that has no operation any more.

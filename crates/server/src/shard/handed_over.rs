@@ -12,6 +12,7 @@ use undercroft_cache::{ClientEviction, Down, Sender, WriteMode};
 use crate::job::Job;
 use crate::shard::Shard;
 use crate::shard::awaited::Expected;
+use crate::shard::blocks::Blocks;
 use crate::shard::content::Content;
 use crate::shard::digests::Refusal;
 use crate::shard::effects::Effects;
@@ -22,8 +23,8 @@ impl Shard {
     /// content (`digests.rs`). Otherwise the block is placed when a write brings these data, if
     /// that can be (`awaited.rs`); if not, only the eviction counts.
     pub(crate) fn demoted(&mut self, block: u64, data: &Bytes, sender: Sender, fx: &mut Effects) {
-        let proven = self.proven(block, data);
-        let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
+        let proven = self.blocks.proven(block, data);
+        let Some(placement) = self.blocks.watchers.placement.as_deref_mut() else { return };
         let gone = ClientEviction { block, evicted_us: sender.arrived_us };
         match proven {
             Ok(digest) => {
@@ -33,8 +34,9 @@ impl Shard {
             }
             Err(refusal) => {
                 placement.refuse(refusal);
-                if !self.await_write(gone, data, refusal, sender) {
-                    self.evicted(&[gone], sender, fx);
+                if !self.blocks.await_write(gone, data, refusal, sender) {
+                    self.blocks.level.told_evicted(&[gone], sender);
+                    self.place_next(fx);
                 }
             }
         }
@@ -50,26 +52,26 @@ impl Shard {
         fx: &mut Effects,
     ) {
         let block = gone.block;
-        if !self.cache.is_last_copy(gone, sender) {
+        if !self.blocks.level.is_last_copy(gone, sender) {
             return;
         }
-        match self.cache.handed_over(block) {
+        match self.blocks.level.handed_over(block) {
             Down::Fetch => {
-                let slot = self.arrive_evicted(block, DataSource::Demote, fx);
+                let slot = self.place(block, Some(DataSource::Demote), fx);
                 // It is being written out, so its content is in memory.
                 if self.blocks.active.contains_key(&block) {
                     return self.load(block, fx);
                 }
-                match self.pool.take() {
+                match self.blocks.pool.take() {
                     Some(mut frame) => {
                         frame[..data.len()].copy_from_slice(data);
-                        self.fill(block, slot, Content::Frame(frame.freeze()), digest);
+                        self.blocks.fill(block, slot, Content::Frame(frame.freeze()), digest);
                     }
                     // Clients that do not read their replies hold all frames.
                     None => {
                         self.counters.served_around += 1;
-                        self.discard(block);
-                        self.tell(&Event::Gone { block });
+                        self.blocks.discard(block);
+                        self.blocks.tell(&Event::Gone { block });
                     }
                 }
             }
@@ -77,6 +79,29 @@ impl Shard {
         }
     }
 
+    /// A WRITE of a block succeeded, or is to be written out, and no later operation on the block
+    /// is left. Places the block if the WRITE brought what a client had handed over before.
+    pub(crate) fn end_awaited(&mut self, block: u64, job: &Job, fx: &mut Effects) {
+        let Some(placement) = self.blocks.watchers.placement.as_deref_mut() else { return };
+        let Some(Expected { digest, sender, .. }) = placement.awaited.get(block) else { return };
+        let Some(data) = job.whole_block(block, &self.blocks.geometry) else { return };
+        // These data decide.
+        placement.awaited.forget(block);
+        if self.blocks.proven(block, &data) != Ok(digest) {
+            return;
+        }
+        // Nobody has read the block since it was handed over.
+        let gone = ClientEviction { block, evicted_us: u64::MAX };
+        self.take_in(gone, &data, digest, sender, fx);
+        let is_placed = self.blocks.level.frame(block).is_some();
+        if let Some(placement) = self.blocks.watchers.placement.as_deref_mut().filter(|_| is_placed)
+        {
+            placement.counters.demotions_written += 1;
+        }
+    }
+}
+
+impl Blocks {
     /// The digest of data that a client hands over.
     ///
     /// # Errors
@@ -86,18 +111,18 @@ impl Shard {
             return Err(Refusal::Malformed);
         }
         let digests = self.watchers.digests.as_ref().ok_or(Refusal::Unknown)?;
-        if let Some(content) = self.blocks.dirty_content(block) {
+        if let Some(content) = self.dirty_content(block) {
             let is_equal = content.piece(0, data.len()).is_some_and(|own| own == data);
             return if is_equal { Ok(digests.of_data(data)) } else { Err(Refusal::Changed) };
         }
         let placement = self.watchers.placement.as_deref();
         let is_reloading = placement.is_some_and(|placement| placement.is_reloading(block));
-        if is_reloading || !self.blocks.is_quiet(block) {
+        if is_reloading || !self.is_quiet(block) {
             return Err(Refusal::Busy);
         }
-        let known = match self.cache.frame(block) {
+        let known = match self.level.frame(block) {
             Some(slot) => digests.of_slot(slot),
-            None => self.cache.digest(block),
+            None => self.level.digest(block),
         };
         match known {
             0 => Err(Refusal::Unknown),
@@ -118,44 +143,24 @@ impl Shard {
     ) -> bool {
         let may_come = match refusal {
             Refusal::Unknown | Refusal::Changed => true,
-            Refusal::Busy => self.blocks.is_being_written(gone.block),
+            Refusal::Busy => self.is_being_written(gone.block),
             Refusal::Malformed => false,
         };
         // A resident block needs no placing, unless the WRITE removes it.
         let is_removed = self.geometry.mode == WriteMode::Invalidate;
-        let is_wanted = may_come && (is_removed || self.cache.frame(gone.block).is_none());
+        let is_wanted = may_come && (is_removed || self.level.frame(gone.block).is_none());
         let digests = self.watchers.digests.as_ref().filter(|_| is_wanted);
         let Some(digest) = digests.map(|digests| digests.of_data(data)) else { return false };
         let placement = self.watchers.placement.as_deref_mut();
-        let Some(placement) = placement.filter(|_| self.cache.is_last_copy(gone, sender)) else {
+        let Some(placement) = placement.filter(|_| self.level.is_last_copy(gone, sender)) else {
             return true;
         };
         placement.counters.demotions_awaited += 1;
         for old in placement.awaited.remember(gone.block, digest, sender) {
-            if self.cache.frame(old).is_none() && !self.blocks.active.contains_key(&old) {
+            if self.level.frame(old).is_none() && !self.active.contains_key(&old) {
                 self.tell(&Event::Gone { block: old });
             }
         }
         true
-    }
-
-    /// A WRITE of a block succeeded, or is to be written out, and no later operation on the block
-    /// is left. Places the block if the WRITE brought what a client had handed over before.
-    pub(crate) fn end_awaited(&mut self, block: u64, job: &Job, fx: &mut Effects) {
-        let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
-        let Some(Expected { digest, sender, .. }) = placement.awaited.get(block) else { return };
-        let Some(data) = job.whole_block(block, &self.geometry) else { return };
-        // These data decide.
-        placement.awaited.forget(block);
-        if self.proven(block, &data) != Ok(digest) {
-            return;
-        }
-        // Nobody has read the block since it was handed over.
-        let gone = ClientEviction { block, evicted_us: u64::MAX };
-        self.take_in(gone, &data, digest, sender, fx);
-        let is_placed = self.cache.frame(block).is_some();
-        if let Some(placement) = self.watchers.placement.as_deref_mut().filter(|_| is_placed) {
-            placement.counters.demotions_written += 1;
-        }
     }
 }

@@ -1,7 +1,6 @@
-//! A shard: the policy, the slots of the resident blocks, the active blocks (those with operations
-//! in progress), and the rules by which a block moves between these states. No I/O: what must be
-//! done at the store or answered to a client is put into [`Effects`], and done after the lock is
-//! released.
+//! A shard: its blocks (`blocks.rs`), which of them are dirty (`dirty.rs`), and the operations by
+//! which a block moves between its states. No I/O: what must be done at the store or answered to a
+//! client is put into [`Effects`], and done after the lock is released.
 //!
 //! Invariants, checked in `validate.rs` (docs/developer/server.md explains them):
 //! 1. The state of a block with an [`Active`] record is in that record; if the block is resident,
@@ -36,46 +35,30 @@ pub(crate) mod validate;
 pub(crate) mod watchers;
 mod write_outs;
 
-use std::hint::black_box;
 use std::sync::Arc;
 
-use undercroft_cache::{Asker, Frame, Level, Referred, Request};
-use undercroft_frames::Pools;
+use undercroft_cache::placement::DataSource;
+use undercroft_cache::{Asker, Frame, Referred, Request};
 use undercroft_nbd::Piece;
 
 use crate::counters::{Source, Stats};
-use crate::geometry::Geometry;
 use crate::job::{BlockOp, Job};
 use crate::shard::blocks::Blocks;
-use crate::shard::content::{Active, Content, Origin, Running, Slot, State};
+use crate::shard::content::{Active, Content, Origin, Running, Slot};
 use crate::shard::dirty::DirtySet;
 use crate::shard::effects::Effects;
 use crate::shard::event::{Event, Goes, Leaving};
 use crate::shard::execute::{OpContext, Verdict, execute, write_now};
 use crate::shard::starved::Starved;
-use crate::shard::watchers::Watchers;
-use crate::shard::write_outs::lent_frames;
 
 pub(crate) struct Shard {
-    pub(crate) cache: Level,
-    pub(crate) watchers: Watchers,
     pub(crate) blocks: Blocks,
     pub(crate) dirty: DirtySet,
     pub(crate) counters: Stats,
-    pub(crate) pool: Pools,
-    /// Frames of `pool` that are for staged blocks.
+    /// Frames of the blocks' pool that are for staged blocks.
     pub(crate) staged_frames: u32,
-    pub(crate) geometry: Arc<Geometry>,
     /// Blocks whose first operation waits for a frame.
     pub(crate) starved: Starved,
-    scratch: PrefetchScratch,
-}
-
-/// Buffers for looking up several blocks together, kept to reuse their memory.
-#[derive(Default)]
-struct PrefetchScratch {
-    wanted: Vec<u64>,
-    frames: Vec<Frame>,
 }
 
 /// Whose reference to a block it is, and whether it belongs to a recognised stream.
@@ -86,25 +69,6 @@ pub(crate) struct Requester {
 }
 
 impl Shard {
-    /// Prefetches what reads of these blocks will need, so that the processor overlaps its waits
-    /// for memory: the index and the policy first, then the slots, then reference counts and data
-    /// of the frames. Of the data the first byte is enough; the processor's own prefetcher loads
-    /// the rest.
-    pub(crate) fn prefetch(&mut self, all: impl Iterator<Item = u64>) {
-        let Self { scratch: PrefetchScratch { wanted, frames }, cache, blocks, watchers, .. } =
-            self;
-        wanted.clear();
-        all.for_each(|block| wanted.push(block));
-        frames.clear();
-        cache.prefetch(wanted, frames);
-        if let Some(digests) = &watchers.digests {
-            digests.warm(frames);
-        }
-        let slots = frames.iter().map(|&frame| &blocks.slots[frame as usize]);
-        black_box(slots.clone().filter(|slot| slot.state.content.is_shared()).count());
-        black_box(slots.fold(0, |sum, slot| sum ^ slot.state.content.first_byte()));
-    }
-
     /// A write of a block, `is_whole` or in part. Returns whether it hit, and the block's slot now.
     pub(crate) fn write(
         &mut self,
@@ -114,12 +78,13 @@ impl Shard {
         fx: &mut Effects,
     ) -> (bool, Option<Frame>) {
         let request = Request { block, is_write: true, is_whole, is_streamed, asker };
-        let referred = self.cache.request(&request, || self.geometry.first_touch(block));
+        let referred =
+            self.blocks.level.request(&request, || self.blocks.geometry.first_touch(block));
         self.carry_out(block, referred, fx);
         if referred.before.is_none() && referred.now.is_some() {
-            self.tell(&Event::Returned { block });
+            self.blocks.tell(&Event::Returned { block });
         }
-        self.tell(&Event::Writes { block, asker });
+        self.blocks.tell(&Event::Writes { block, asker });
         self.place_next(fx);
         (referred.hit, referred.now)
     }
@@ -128,20 +93,19 @@ impl Shard {
     /// write-back do. Returns false, with nothing changed, if the write needs more.
     pub(crate) fn write_now(&mut self, job: &Job, block: u64, slot: Option<Frame>) -> bool {
         // Staged data depend on the queue of the block.
-        let is_plain =
-            self.watchers.placement.is_none() && !job.durable && self.dirty.allows_more();
+        let Blocks { slots, ranges, watchers, pool, geometry, .. } = &mut self.blocks;
+        let is_plain = watchers.placement.is_none() && !job.durable && self.dirty.allows_more();
         let Some(slot) = slot.filter(|_| is_plain) else { return false };
-        let Self { blocks, pool, dirty, geometry, .. } = self;
-        let slot = &mut blocks.slots[slot as usize];
-        if slot.active || slot.unloaded || blocks.ranges.cover(block) {
+        let slot = &mut slots[slot as usize];
+        if slot.active || slot.unloaded || ranges.cover(block) {
             return false;
         }
-        write_now(job, block, &mut slot.state, pool, dirty, geometry)
+        write_now(job, block, &mut slot.state, pool, &mut self.dirty, geometry)
     }
 
     /// Carries out the level's decisions about blocks that clients evicted.
     pub(crate) fn place_next(&mut self, fx: &mut Effects) {
-        while let Some((block, down)) = self.cache.next_placement() {
+        while let Some((block, down)) = self.blocks.level.next_placement() {
             self.carry_out_placement(block, down, fx);
         }
     }
@@ -150,75 +114,53 @@ impl Shard {
         self.leave_evicted(fx);
         match (referred.before, referred.now) {
             (Some(left), None) => self.leave(block, left, false, fx),
-            (None, Some(frame)) => self.enter(block, frame),
+            (None, Some(slot)) => self.blocks.enter(block, slot),
             _ => {}
         }
     }
 
-    /// Makes a block resident without counting a reference. Returns false if it was resident
-    /// already.
-    pub(crate) fn place(&mut self, block: u64, fx: &mut Effects) -> bool {
-        if self.cache.frame(block).is_some() {
-            return false;
+    /// Makes a block resident that is not, without counting a reference; `evicted`: because a client
+    /// evicted it, and its data are here or about to arrive this way. Returns its slot.
+    pub(crate) fn place(
+        &mut self,
+        block: u64,
+        evicted: Option<DataSource>,
+        fx: &mut Effects,
+    ) -> Frame {
+        let level = &mut self.blocks.level;
+        let (slot, origin) = match evicted {
+            None => (level.place(block), Origin::Used),
+            Some(way @ DataSource::Demote) => (level.arrived(block, way), Origin::Demoted),
+            Some(way @ DataSource::Reload) => (level.arrived(block, way), Origin::Reloaded),
+        };
+        if evicted.is_none() {
+            self.blocks.geometry.first_touch(block);
         }
-        let frame = self.cache.place(block);
-        self.geometry.first_touch(block);
         self.leave_evicted(fx);
-        self.enter(block, frame);
-        true
-    }
-
-    /// Gives a newly resident block an empty slot.
-    pub(crate) fn enter(&mut self, block: u64, frame: u32) {
-        self.blocks.enter(block, frame);
-        self.tell(&Event::Entered { block, slot: frame });
-    }
-
-    /// Tells the watchers.
-    #[inline(always)]
-    pub(crate) fn tell(&mut self, event: &Event<'_>) {
-        self.watchers.tell(event, &mut self.cache, &self.pool, &self.geometry);
-    }
-
-    /// Gives the slot of a block without operations other content. `digest`: that of the content;
-    /// 0 if it is not known.
-    pub(crate) fn fill(&mut self, block: u64, slot: Frame, content: Content, digest: u64) {
-        let Self { blocks, watchers, cache, pool, geometry, .. } = self;
-        blocks.put(slot, State { content, dirty: None });
-        let content = &blocks.slots[slot as usize].state.content;
-        watchers.tell(&Event::Filled { block, slot, content, digest }, cache, pool, geometry);
+        self.blocks.enter(block, slot);
+        self.blocks.slots[slot as usize].origin = origin;
+        slot
     }
 
     #[inline]
     pub(crate) fn leave_evicted(&mut self, fx: &mut Effects) {
-        for i in 0..self.cache.evicted().len() {
-            let evicted = self.cache.evicted()[i];
+        for i in 0..self.blocks.level.evicted().len() {
+            let evicted = self.blocks.level.evicted()[i];
             self.leave(evicted.block, evicted.frame, true, fx);
-        }
-    }
-
-    /// Removes a block without content from the cache.
-    pub(crate) fn discard(&mut self, block: u64) {
-        if let Some(slot) = self.cache.discard(block) {
-            let (State { content, .. }, _) = &self.blocks.leave(block, slot);
-            let (how, is_covered) = (Leaving::Discarded, self.blocks.ranges.cover(block));
-            let is_evicted = false;
-            self.tell(&Event::Left { block, slot, how, content, is_evicted, is_covered });
         }
     }
 
     /// A block lost its slot, to another one if it `is_evicted`. Dirty content is kept until the
     /// store has it.
     pub(crate) fn leave(&mut self, block: u64, slot: Frame, is_evicted: bool, fx: &mut Effects) {
-        let (state, how) = self.blocks.leave(block, slot);
-        let (content, is_covered) = (&state.content, self.blocks.ranges.cover(block));
-        self.tell(&Event::Left { block, slot, how, content, is_evicted, is_covered });
+        let (state, how) = self.blocks.leave(block, slot, is_evicted);
         match (how, state.dirty) {
             (Leaving::Dirty, Some(number)) => {
                 self.blocks.active.insert(block, Active { state, ..Active::default() });
-                self.write_out_in_time(number, fx);
+                self.dirty.wait_without_slot(number);
+                fx.writes_out |= self.due_without_slot() > 0;
             }
-            (Leaving::Clean, _) if is_evicted && self.watchers.below.is_some() => {
+            (Leaving::Clean, _) if is_evicted && self.blocks.watchers.below.is_some() => {
                 fx.piggybacked.push(block);
                 fx.has_left = true;
             }
@@ -234,9 +176,10 @@ impl Shard {
         Requester { asker, is_streamed }: Requester,
         fx: &mut Effects,
     ) -> Result<Piece, Source> {
-        let is_whole = span == (0, self.geometry.len(block));
+        let is_whole = span == (0, self.blocks.geometry.len(block));
         let request = Request { block, is_write: false, is_whole, is_streamed, asker };
-        let referred = self.cache.request(&request, || self.geometry.first_touch(block));
+        let referred =
+            self.blocks.level.request(&request, || self.blocks.geometry.first_touch(block));
         let mut origin = Origin::Used;
         let piece = match referred {
             Referred { hit: false, .. } => None,
@@ -249,14 +192,14 @@ impl Shard {
                 piece.filter(|_| is_quiet)
             }
             Referred { before: None, .. } => {
-                self.staged(block).and_then(|content| content.sendable(span.0, span.1))
+                self.blocks.staged(block).and_then(|content| content.sendable(span.0, span.1))
             }
         };
         self.carry_out(block, referred, fx);
         if let Referred { hit: true, before: None, now: Some(slot) } = referred {
             self.fill_staged(block, slot, fx);
         }
-        self.tell(&Event::Reads { block, origin });
+        self.blocks.tell(&Event::Reads { block, origin });
         self.place_next(fx);
         match piece {
             Some(piece) => Ok(piece),
@@ -276,35 +219,20 @@ impl Shard {
 
     pub(crate) fn enqueue_unparked(&mut self, op: BlockOp, fx: &mut Effects) {
         let block = op.block;
-        self.activate(block).queue.push_back(op);
+        self.blocks.activate(block).queue.push_back(op);
         self.step(block, fx);
-    }
-
-    /// The block's active record; if there is none yet, one is made and takes over the block's
-    /// state.
-    pub(crate) fn activate(&mut self, block: u64) -> &mut Active {
-        let Self { blocks: Blocks { active, slots, .. }, cache, watchers, pool, geometry, .. } =
-            self;
-        active.entry(block).or_insert_with(|| {
-            let slot = cache.frame(block);
-            watchers.tell(&Event::Activated { block, slot }, cache, pool, geometry);
-            let Some(frame) = slot else { return Active::default() };
-            let of_slot = &mut slots[frame as usize];
-            of_slot.active = true;
-            Active { slot, state: std::mem::take(&mut of_slot.state), ..Active::default() }
-        })
     }
 
     /// Executes the operations of a block as far as possible.
     pub(crate) fn step(&mut self, block: u64, fx: &mut Effects) {
         let can_wait = self.leaving() > 0;
         let delays = self.dirty.allows_more();
-        let absorbs = self.absorbs();
+        let mut lent = self.blocks.lent_frames();
         let mut absorbed = None;
-        let Self { blocks, dirty, pool, geometry, counters, cache, watchers, .. } = self;
-        let Some(record) = blocks.active.get_mut(&block) else { return };
+        let Self { blocks, dirty, counters, .. } = self;
+        let Blocks { level, active, watchers, pool, geometry, .. } = blocks;
+        let Some(record) = active.get_mut(&block) else { return };
         let resident = record.slot.is_some();
-        let mut lent = if absorbs && !resident { lent_frames(cache, pool) } else { 0 };
         loop {
             if !matches!(record.running, Running::Nothing | Running::WriteOut(_)) {
                 return;
@@ -330,15 +258,15 @@ impl Shard {
                     if job.is_change() {
                         let content = &record.state.content;
                         let event = Event::Changed { block, job: &job, content };
-                        watchers.tell(&event, cache, pool, geometry);
+                        watchers.tell(&event, level, pool, geometry);
                     }
                     fx.finished.extend(job.part_done(block, geometry, Ok(piece)));
-                    absorbed = Some(job).filter(|job| absorbs && !resident && job.is_change());
+                    absorbed = Some(job).filter(|job| !resident && job.is_change());
                     lent = lent.saturating_sub(1);
                 }
                 Verdict::Fetch => {
                     record.running = Running::Fetch;
-                    watchers.tell(&Event::Changes { block }, cache, pool, geometry);
+                    watchers.tell(&Event::Changes { block }, level, pool, geometry);
                     // If a reload of the block is running, it serves as the fetch.
                     let placement = watchers.placement.as_mut();
                     if placement.is_some_and(|placement| placement.join_reload(block)) {
@@ -348,7 +276,7 @@ impl Shard {
                 }
                 Verdict::Write(bytes, offset) => {
                     record.running = Running::Write;
-                    watchers.tell(&Event::Changes { block }, cache, pool, geometry);
+                    watchers.tell(&Event::Changes { block }, level, pool, geometry);
                     let end = match &bytes {
                         None => geometry.start(block) + job.span(block, geometry).1 as u64,
                         Some(bytes) => offset + bytes.len() as u64,
@@ -376,7 +304,7 @@ impl Shard {
     /// Ends the active state of a block: its state moves to its slot, is written out, or is
     /// dropped.
     fn settle(&mut self, block: u64, fx: &mut Effects) {
-        let Self { blocks: Blocks { slots, active, ranges, .. }, pool, .. } = self;
+        let Blocks { slots, active, ranges, pool, .. } = &mut self.blocks;
         let is_covered = ranges.cover(block);
         let Some(Active { slot, state, .. }) = active.get_mut(&block) else { return };
         let slot = *slot;
@@ -400,37 +328,31 @@ impl Shard {
         let leaves_slot = slot.is_some() && to == Goes::Nowhere;
         if leaves_slot {
             // A resident block without content: a fetch failed, or no frame was free.
-            self.discard(block);
+            self.blocks.discard(block);
         }
-        let Self { blocks, watchers, cache, pool, geometry, .. } = self;
-        let Some(record) = blocks.active.get(&block) else { return };
+        let Blocks { level, active, watchers, pool, geometry, .. } = &mut self.blocks;
+        let Some(record) = active.get(&block) else { return };
         let content = if leaves_slot { &given_up } else { &record.state.content };
-        watchers.tell(&Event::Idle { block, content, to, is_covered }, cache, pool, geometry);
+        watchers.tell(&Event::Idle { block, content, to, is_covered }, level, pool, geometry);
         if let (Goes::Stays, Some(number)) = (to, record.state.dirty) {
-            return self.write_out_in_time(number, fx);
+            self.dirty.wait_without_slot(number);
+            fx.writes_out |= self.due_without_slot() > 0;
+            return;
         }
-        let Some(Active { state, .. }) = blocks.active.remove(&block) else { return };
+        let Some(Active { state, .. }) = self.blocks.active.remove(&block) else { return };
         match to {
             // Not loaded yet: the next call tries again.
             Goes::ToSlot(slot) if state.content.is_absent() => {
-                blocks.slots[slot as usize].active = false;
+                self.blocks.slots[slot as usize].active = false;
             }
             Goes::ToSlot(slot) => {
                 if let Some(number) = state.dirty {
                     self.dirty.has_slot(number);
                 }
-                blocks.put(slot, state);
+                self.blocks.put(slot, state);
             }
-            _ if leaves_slot => self.tell(&Event::Gone { block }),
+            _ if leaves_slot => self.blocks.tell(&Event::Gone { block }),
             _ => {}
         }
-    }
-
-    /// Bit 0: the block is in memory, or being read; bit 1: it is dirty.
-    pub(crate) fn residency(&self, block: u64) -> u32 {
-        let slot = self.cache.frame(block);
-        let resident = slot.is_some() && !self.blocks.is_unloaded(slot);
-        let dirty = self.dirty.within(block, block).next().is_some();
-        u32::from(resident) | u32::from(dirty) << 1
     }
 }

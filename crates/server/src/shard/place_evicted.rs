@@ -11,60 +11,43 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use undercroft_cache::placement::DataSource;
-use undercroft_cache::{ClientEviction, Down, Sender};
+use undercroft_cache::{Down, Sender};
 use undercroft_nbd::Pieces;
 
 use crate::clock;
 use crate::counters::Source;
 use crate::job::{BlockOp, Job, JobKind};
 use crate::shard::Shard;
+use crate::shard::blocks::Blocks;
 use crate::shard::content::{Content, Memory, Origin};
 use crate::shard::effects::{Effects, Ended};
 use crate::shard::event::Event;
 use crate::shard::eviction_placement::{ReloadState, Reloading};
 
 impl Shard {
-    /// A client evicted these blocks, in this order.
-    pub(crate) fn evicted(&mut self, gone: &[ClientEviction], sender: Sender, fx: &mut Effects) {
-        self.cache.told_evicted(gone, sender);
-        self.place_next(fx);
-    }
-
-    /// Makes an evicted block resident whose data are here or about to arrive. Returns its slot.
-    pub(super) fn arrive_evicted(&mut self, block: u64, way: DataSource, fx: &mut Effects) -> u32 {
-        let slot = self.cache.arrived(block, way);
-        self.leave_evicted(fx);
-        self.enter(block, slot);
-        self.blocks.slots[slot as usize].origin = match way {
-            DataSource::Demote => Origin::Demoted,
-            DataSource::Reload => Origin::Reloaded,
-        };
-        slot
-    }
-
     /// Carries out one decision of the level about a block that a client evicted.
     pub(super) fn carry_out_placement(&mut self, block: u64, down: Down, fx: &mut Effects) {
         match down {
             Down::Resident => self.leave_evicted(fx),
             Down::Skip => {
                 self.leave_evicted(fx);
-                self.tell(&Event::Gone { block });
+                self.blocks.tell(&Event::Gone { block });
             }
             Down::Staged(slot) => {
                 self.leave_evicted(fx);
-                self.enter(block, slot);
+                self.blocks.enter(block, slot);
                 self.fill_staged(block, slot, fx);
             }
             Down::Fetch => {
                 // Data that the store is working on are in memory and need not be read again.
                 let is_here = self.blocks.active.contains_key(&block);
-                match self.watchers.placement.as_deref_mut() {
+                match self.blocks.watchers.placement.as_deref_mut() {
                     Some(placement) if !placement.immediate && !is_here => {
                         placement.reloads.push(block);
                         fx.reload = true;
                     }
                     _ => {
-                        self.arrive_evicted(block, DataSource::Reload, fx);
+                        self.place(block, Some(DataSource::Reload), fx);
                         self.load(block, fx);
                     }
                 }
@@ -75,19 +58,22 @@ impl Shard {
     /// Fills the slot of a block with its staged data.
     pub(crate) fn fill_staged(&mut self, block: u64, slot: u32, fx: &mut Effects) {
         self.blocks.slots[slot as usize].origin = Origin::Staged;
-        let data = self.staged(block);
-        if let Some(placement) = self.watchers.placement.as_deref_mut() {
+        let data = self.blocks.staged(block);
+        if let Some(placement) = self.blocks.watchers.placement.as_deref_mut() {
             placement.staged.remove(block);
         }
         match data {
-            Some(content) => self.fill(block, slot, content, self.cache.digest(block)),
+            Some(content) => {
+                self.blocks.fill(block, slot, content, self.blocks.level.digest(block))
+            }
             None => self.load(block, fx),
         }
     }
 
     /// Fetches the content of a resident block, in order with its other operations.
     pub(super) fn load(&mut self, block: u64, fx: &mut Effects) {
-        let (offset, length) = (self.geometry.start(block), self.geometry.len(block) as u64);
+        let geometry = &self.blocks.geometry;
+        let (offset, length) = (geometry.start(block), geometry.len(block) as u64);
         let job = Arc::new(Job::new(JobKind::Prefetch, offset, length, false, clock::now()));
         job.expect_part(Source::Miss);
         self.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
@@ -97,53 +83,17 @@ impl Shard {
     /// The client says that it keeps a block: an exclusive level drops its copy now, as a hit
     /// would.
     pub(crate) fn held(&mut self, block: u64, sender: Sender, fx: &mut Effects) {
-        if let Some(placement) = self.watchers.placement.as_deref_mut() {
+        if let Some(placement) = self.blocks.watchers.placement.as_deref_mut() {
             placement.awaited.forget(block);
         }
-        if let Some(left) = self.cache.told_held(block, sender) {
+        if let Some(left) = self.blocks.level.told_held(block, sender) {
             self.leave(block, left, false, fx);
-        }
-    }
-
-    /// The staged data of a block, if it has no operations.
-    pub(crate) fn staged(&self, block: u64) -> Option<Content> {
-        let placement = self.watchers.placement.as_deref()?;
-        let frame = placement.staged.get(block).filter(|_| self.blocks.is_quiet(block))?;
-        Some(Content::Frame(frame.clone()))
-    }
-
-    /// The numbers of these clients, one bit for each, will be given to others: forgets the part
-    /// `part` of what is known of them. Returns the number of all parts.
-    pub(crate) fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
-        let all = self.cache.forget_clients(gone, part.clone());
-        let placement = self.watchers.placement.as_deref_mut();
-        placement.map_or(all, |placement| placement.awaited.forget_clients(gone, part).max(all))
-    }
-
-    /// Starts the next useful reload. Returns the block and the memory for it.
-    pub(crate) fn begin_reload(&mut self) -> Option<(u64, Memory)> {
-        loop {
-            let placement = self.watchers.placement.as_deref_mut()?;
-            if placement.reloading.is_some() {
-                return None;
-            }
-            let block = placement.reloads.pop()?;
-            if self.cache.frame(block).is_some() {
-                placement.counters.reloads_resident += 1;
-            } else if !self.blocks.is_quiet(block) {
-                placement.counters.reloads_busy += 1;
-            } else if let Some(frame) = self.pool.take() {
-                placement.reloading = Some(Reloading { block, state: ReloadState::Wanted });
-                return Some((block, Memory::Frame(frame)));
-            } else {
-                placement.counters.reloads_without_frame += 1;
-            }
         }
     }
 
     /// The running reload ended.
     pub(crate) fn end_reload(&mut self, ended: Ended, fx: &mut Effects) {
-        let Some(placement) = self.watchers.placement.as_deref_mut() else { return };
+        let Some(placement) = self.blocks.watchers.placement.as_deref_mut() else { return };
         let Some(Reloading { block, state }) = placement.reloading.take() else { return };
         if state == ReloadState::Joined {
             return self.fetched(block, ended, fx);
@@ -156,10 +106,50 @@ impl Shard {
                 counters.reloads_failed += 1;
             }
             (ReloadState::Void, _) => counters.reloads_written += 1,
-            _ if self.cache.frame(block).is_some() => counters.reloads_resident += 1,
+            _ if self.blocks.level.frame(block).is_some() => counters.reloads_resident += 1,
             (_, Ok(content)) => {
-                let slot = self.arrive_evicted(block, DataSource::Reload, fx);
-                self.fill(block, slot, content, 0);
+                let slot = self.place(block, Some(DataSource::Reload), fx);
+                self.blocks.fill(block, slot, content, 0);
+            }
+        }
+    }
+}
+
+impl Blocks {
+    /// The staged data of a block, if it has no operations.
+    pub(crate) fn staged(&self, block: u64) -> Option<Content> {
+        let placement = self.watchers.placement.as_deref()?;
+        let frame = placement.staged.get(block).filter(|_| self.is_quiet(block))?;
+        Some(Content::Frame(frame.clone()))
+    }
+
+    /// The numbers of these clients, one bit for each, will be given to others: forgets the part
+    /// `part` of what is known of them. Returns the number of all parts.
+    pub(crate) fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
+        let all = self.level.forget_clients(gone, part.clone());
+        let placement = self.watchers.placement.as_deref_mut();
+        placement.map_or(all, |placement| placement.awaited.forget_clients(gone, part).max(all))
+    }
+
+    /// Starts the next useful reload. Returns the block and the memory for it.
+    pub(crate) fn begin_reload(&mut self) -> Option<(u64, Memory)> {
+        loop {
+            let placement = self.watchers.placement.as_deref_mut()?;
+            if placement.reloading.is_some() {
+                return None;
+            }
+            let block = placement.reloads.pop()?;
+            let is_quiet = self.is_quiet(block);
+            let placement = self.watchers.placement.as_deref_mut()?;
+            if self.level.frame(block).is_some() {
+                placement.counters.reloads_resident += 1;
+            } else if !is_quiet {
+                placement.counters.reloads_busy += 1;
+            } else if let Some(frame) = self.pool.take() {
+                placement.reloading = Some(Reloading { block, state: ReloadState::Wanted });
+                return Some((block, Memory::Frame(frame)));
+            } else {
+                placement.counters.reloads_without_frame += 1;
             }
         }
     }

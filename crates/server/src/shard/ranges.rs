@@ -80,7 +80,7 @@ impl Ranges {
     }
 
     /// Registers a range, which is younger than the others.
-    fn add(&mut self, number: u64, blocks: &RangeInclusive<u64>) {
+    pub(crate) fn add(&mut self, number: u64, blocks: &RangeInclusive<u64>) {
         self.list.push(Entry { number, blocks: blocks.clone() });
     }
 
@@ -158,17 +158,6 @@ pub(super) fn common<T>(
 }
 
 impl Shard {
-    pub(crate) fn add_range(&mut self, number: u64, blocks: &RangeInclusive<u64>) {
-        self.blocks.ranges.add(number, blocks);
-        self.range_begins(blocks);
-    }
-
-    /// A range is about to change, or everything that is derived from its blocks is void.
-    pub(crate) fn range_begins(&mut self, blocks: &RangeInclusive<u64>) {
-        self.cache.range_changes(blocks);
-        self.tell(&Event::RangeBegins { blocks });
-    }
-
     /// Replaces the content of the range's resident blocks for which `is_meant` is true, one step
     /// at a time from position `from` on. Returns the position of the next step, or `None` at the
     /// end. Positions count blocks of the range, or handles of the cache if the range has more
@@ -185,17 +174,17 @@ impl Shard {
         let (found, end) = if count <= self.blocks.slots.len() as u64 {
             let part = blocks.start() + u64::from(from)..=*blocks.end();
             let part = part.take(BLOCKS_PER_STEP as usize);
-            let resident = |block| self.cache.frame(block).map(|frame| (block, frame));
+            let resident = |block| self.blocks.level.frame(block).map(|frame| (block, frame));
             (part.filter_map(resident).collect(), count as u32)
         } else {
-            self.cache.residents_within(from..to)
+            self.blocks.level.residents_within(from..to)
         };
         for (block, frame) in found {
             if !blocks.contains(&block) {
                 continue;
             }
             // The digest of a dirty block is known again when the store has its content.
-            self.tell(&Event::Replaces { slot: frame });
+            self.blocks.tell(&Event::Replaces { slot: frame });
             if is_meant(&self.blocks.slots[frame as usize]) {
                 self.refill(block, frame, content());
             }
@@ -217,7 +206,7 @@ impl Shard {
                 if let Some(record) = self.blocks.active.get_mut(block) {
                     self.dirty.clean(*block, &mut record.state);
                     record.state.content = content();
-                    self.tell(&Event::Changes { block: *block });
+                    self.blocks.tell(&Event::Changes { block: *block });
                 }
             }
         }
@@ -239,21 +228,9 @@ impl Shard {
         let was_there = *unloaded || !state.content.is_absent();
         let leaves = was_there && content.is_absent();
         self.dirty.clean(block, state);
-        self.fill(block, slot, content, 0);
+        self.blocks.fill(block, slot, content, 0);
         if leaves {
-            self.discard(block);
+            self.blocks.discard(block);
         }
-    }
-
-    /// The dirty content in a range: (first byte, data) of each block.
-    pub(crate) fn dirty_within(&self, blocks: &RangeInclusive<u64>) -> Vec<(u64, bytes::Bytes)> {
-        let content = |block| Some((self.geometry.start(block), self.content_of(block)?));
-        self.dirty.within(*blocks.start(), *blocks.end()).filter_map(content).collect()
-    }
-
-    /// The content of a whole block, if it is in memory.
-    pub(crate) fn content_of(&self, block: u64) -> Option<bytes::Bytes> {
-        let state = self.blocks.state(block, self.cache.frame(block))?;
-        state.content.piece(0, self.geometry.len(block))
     }
 }

@@ -51,7 +51,7 @@ impl Shard {
         }
         let block = fetch.first;
         let resident = self.blocks.active.get(&block).is_some_and(|record| record.slot.is_some());
-        let frame = if resident { self.pool.take() } else { None };
+        let frame = if resident { self.blocks.pool.take() } else { None };
         let is_ahead = matches!(fetch.job.kind, JobKind::Prefetch);
         if frame.is_none() && is_ahead && self.give_up(block, fx) {
             return None;
@@ -66,7 +66,7 @@ impl Shard {
         self.counters.served_around += u64::from(resident && frame.is_none());
         fetch.memory.push(match frame {
             Some(frame) => Memory::Frame(frame),
-            None => Memory::Heap(vec![0; self.geometry.len(block)].into()),
+            None => Memory::Heap(vec![0; self.blocks.geometry.len(block)].into()),
         });
         Some(fetch)
     }
@@ -79,7 +79,7 @@ impl Shard {
         }
         record.running = Running::Nothing;
         if let Some(op) = record.queue.pop_front() {
-            fx.finished.extend(op.job.part_done(block, &self.geometry, Ok(None)));
+            fx.finished.extend(op.job.part_done(block, &self.blocks.geometry, Ok(None)));
         }
         self.settle(block, fx);
         true
@@ -87,8 +87,8 @@ impl Shard {
 
     /// Resumes starved blocks as far as frames are free, or all of them if no write-out will free
     /// one.
-    pub(crate) fn feed(&mut self, fx: &mut Effects) {
-        while self.leaving() == 0 || self.pool.free_count() > 0 {
+    pub(crate) fn resume_starved(&mut self, fx: &mut Effects) {
+        while self.leaving() == 0 || self.blocks.pool.free_count() > 0 {
             let Some(block) = self.starved.pop() else { return };
             if let Some(record) = self.blocks.active.get_mut(&block) {
                 record.running = Running::Nothing;

@@ -1,6 +1,7 @@
 //! Checks of a shard's invariants, for tests only.
 
 use crate::shard::Shard;
+use crate::shard::blocks::Blocks;
 use crate::shard::content::Running;
 
 impl Shard {
@@ -9,8 +10,9 @@ impl Shard {
     /// # Errors
     /// The invariant that does not hold.
     pub(crate) fn validate(&self) -> Result<(), String> {
-        let Self { cache, watchers, blocks, dirty, geometry, starved, .. } = self;
-        cache.validate()?;
+        let Self { blocks, dirty, starved, .. } = self;
+        let Blocks { level, watchers, geometry, .. } = blocks;
+        level.validate()?;
         if let Some(placement) = &watchers.placement {
             let record = |block| blocks.active.get(&block);
             let is_fetched = |block| record(block).is_some_and(|r| r.running == Running::Fetch);
@@ -18,19 +20,19 @@ impl Shard {
         }
         if let Some(digests) = &watchers.digests {
             let content = |slot: u32| &blocks.slots[slot as usize].state.content;
-            let residents = cache.residents().into_iter();
+            let residents = level.residents().into_iter();
             let residents = residents.map(|(block, slot)| (block, slot, content(slot)));
             digests.validate(residents, &blocks.active, geometry)?;
         }
         let is_out = |block| blocks.active.get(&block).is_some_and(|record| record.slot.is_none());
         watchers.below.as_ref().map_or(Ok(()), |below| below.validate(is_out))?;
-        let dirty_blocks = blocks.validate(cache)?;
+        let dirty_blocks = blocks.validate()?;
         if dirty_blocks != dirty.count() {
             return Err(format!("{dirty_blocks} dirty blocks, {} known", dirty.count()));
         }
         for block in dirty.all_without_slot() {
             let waits = blocks.active.get(&block).is_some_and(|r| r.state.dirty.is_some());
-            if !waits || cache.frame(block).is_some() && blocks.is_quiet(block) {
+            if !waits || level.frame(block).is_some() && blocks.is_quiet(block) {
                 return Err(format!("block {block} has a slot, or is clean"));
             }
         }

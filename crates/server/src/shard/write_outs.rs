@@ -9,10 +9,8 @@
 
 use std::time::Instant;
 
-use undercroft_cache::Level;
-use undercroft_frames::Pools;
-
 use crate::shard::Shard;
+use crate::shard::blocks::Blocks;
 use crate::shard::content::{Active, Running};
 use crate::shard::effects::{Effects, WriteOut};
 use crate::shard::event::Event;
@@ -59,48 +57,17 @@ impl Limit {
     }
 }
 
-/// Frames that may hold written blocks that are not resident: half of those that the resident
-/// blocks cannot need.
-pub(super) fn lent_frames(cache: &Level, pool: &Pools) -> usize {
-    let (capacity, all) = (cache.capacity(), pool.count());
-    let spared = capacity - cache.len() + all.saturating_sub(capacity) / 2;
-    pool.free_count().saturating_sub(spared as usize)
-}
-
 impl Shard {
-    /// Whether written blocks that are not resident may be in memory until they are written out, so
-    /// that a client of a write-back cache does not wait for the store. With placement at eviction
-    /// that concerns most writes.
-    pub(super) fn absorbs(&self) -> bool {
-        self.watchers.placement.is_some() && self.geometry.write_back
-    }
-
-    /// Dirty blocks that may wait without a slot: half of the spare frames that may hold them. The
-    /// others are for blocks that are being written out.
-    fn waiting_without_slot_max(&self) -> usize {
-        if !self.absorbs() {
-            return 0;
-        }
-        let held = self.cache.capacity().saturating_add(self.cache.staging_blocks());
-        self.pool.count().saturating_sub(held) as usize / 4
-    }
-
-    /// A dirty block has no slot and no operation. Its change waits to be written out, and the one
-    /// that has waited longest is due if they are too many.
-    pub(super) fn write_out_in_time(&mut self, number: u64, fx: &mut Effects) {
-        self.dirty.wait_without_slot(number);
-        fx.writes_out |= self.without_slot_too_many() > 0;
-    }
-
-    /// Number of blocks without a slot that are due.
-    fn without_slot_too_many(&self) -> usize {
-        self.dirty.count_without_slot().saturating_sub(self.waiting_without_slot_max())
+    /// Number of blocks that wait to be written out without a slot, and are due since they are too
+    /// many.
+    pub(super) fn due_without_slot(&self) -> usize {
+        self.dirty.count_without_slot().saturating_sub(self.blocks.without_slot_max())
     }
 
     /// Number of blocks that have left the cache, or are about to be clean, and whose write-outs
     /// have not ended. Each frees a frame: its write-out is running, or starts in its turn.
     pub(crate) fn leaving(&self) -> usize {
-        self.dirty.writing_count() + self.without_slot_too_many()
+        self.dirty.writing_count() + self.due_without_slot()
     }
 
     /// Whether somebody waits for write-outs: a FLUSH, an operation without a frame, or an operator
@@ -108,7 +75,7 @@ impl Shard {
     pub(crate) fn is_pressing(&self, now: Instant) -> bool {
         self.dirty.is_wanted()
             || !self.starved.is_empty()
-            || self.pool.free_count() <= self.without_slot_too_many()
+            || self.blocks.pool.free_count() <= self.due_without_slot()
             || self.dirty.is_near_bounds(now)
     }
 
@@ -127,7 +94,8 @@ impl Shard {
         self.write_out_without_slot(&mut limit, fx);
         let retries = if limit.has_room() { limit.room.min(AGAIN_AT_A_TIME) } else { 0 };
         for block in self.dirty.due(now, retries) {
-            self.write_out_run(block, &mut limit, fx);
+            let run = self.dirty.neighbours(block, limit.run_max());
+            limit.take(self.write_out(&run, fx), false);
         }
         let mut alone = 0;
         // Some may be busy with operations, and are passed over.
@@ -138,63 +106,58 @@ impl Shard {
             }
             if self.dirty.waits(block) {
                 alone += usize::from(!self.dirty.joins(block));
-                self.write_out_run(block, &mut limit, fx);
+                let run = self.dirty.neighbours(block, limit.run_max());
+                limit.take(self.write_out(&run, fx), false);
             }
         }
         if !self.starved.is_empty() {
-            self.feed(fx);
+            self.resume_starved(fx);
         }
-        self.without_slot_too_many() > 0 || self.dirty.due_waiting(now).next().is_some()
+        self.due_without_slot() > 0 || self.dirty.due_waiting(now).next().is_some()
     }
 
     /// Writes out blocks that have no slots and are too many. Neighbours that left one after the
     /// other become one request.
     fn write_out_without_slot(&mut self, limit: &mut Limit, fx: &mut Effects) {
-        let most = self.waiting_without_slot_max();
         let mut run = 0..0;
-        while let Some(block) = self.dirty.too_many_without_slot(most) {
+        while self.due_without_slot() > 0 {
+            let Some(block) = self.dirty.oldest_without_slot() else { return };
             let joins = block == run.end && run.end - run.start < limit.run_max as u64;
             if !(limit.has_room() || joins && !limit.by_block && limit.blocks > 0) {
                 return;
             }
             self.dirty.pass_without_slot();
-            let before = self.dirty.writing_count();
-            self.write_out(block, fx);
-            let begun = self.dirty.writing_count().saturating_sub(before);
+            let begun = self.write_out(&[block], fx);
             run = if joins { run.start..block + 1 } else { block..block + 1 };
             limit.take(begun, joins);
         }
     }
 
-    /// Writes a block out with its dirty neighbours.
-    fn write_out_run(&mut self, block: u64, limit: &mut Limit, fx: &mut Effects) {
+    /// Starts to write dirty blocks out, resident or not, even if the store refused them before.
+    /// Returns how many were started.
+    fn write_out(&mut self, run: &[u64], fx: &mut Effects) -> usize {
         let before = self.dirty.writing_count();
-        for block in self.dirty.neighbours(block, limit.run_max()) {
-            self.write_out(block, fx);
-        }
-        limit.take(self.dirty.writing_count().saturating_sub(before), false);
-    }
-
-    /// Starts to write a dirty block out, resident or not, even if the store refused it before.
-    fn write_out(&mut self, block: u64, fx: &mut Effects) {
-        if self.blocks.ranges.cover(block) {
-            return;
-        }
-        self.activate(block);
-        let Self { blocks, dirty, geometry, .. } = self;
-        let Some(Active { state, running, .. }) = blocks.active.get_mut(&block) else { return };
-        if let Some(number) = state.dirty {
-            dirty.try_again(number);
-        }
-        let content = (*running == Running::Nothing).then_some(&state.content);
-        if let Some(data) = content.and_then(|content| content.piece(0, geometry.len(block))) {
-            let joins = dirty.joins(block);
-            if let Some(number) = dirty.start(block, state) {
-                *running = Running::WriteOut(number);
-                fx.store.write_outs.push(WriteOut { first: block, data: vec![data], joins });
-                self.tell(&Event::WritesOut { block });
+        for &block in run {
+            if self.blocks.ranges.cover(block) {
+                continue;
             }
+            self.blocks.activate(block);
+            let Blocks { active, geometry, .. } = &mut self.blocks;
+            let Some(Active { state, running, .. }) = active.get_mut(&block) else { continue };
+            if let Some(number) = state.dirty {
+                self.dirty.try_again(number);
+            }
+            let content = (*running == Running::Nothing).then_some(&state.content);
+            if let Some(data) = content.and_then(|content| content.piece(0, geometry.len(block))) {
+                let joins = self.dirty.joins(block);
+                if let Some(number) = self.dirty.start(block, state) {
+                    *running = Running::WriteOut(number);
+                    fx.store.write_outs.push(WriteOut { first: block, data: vec![data], joins });
+                    self.blocks.tell(&Event::WritesOut { block });
+                }
+            }
+            self.step(block, fx);
         }
-        self.step(block, fx);
+        self.dirty.writing_count().saturating_sub(before)
     }
 }

@@ -86,7 +86,7 @@ impl Volume {
     /// Frames that the cache does not need any more, and that are still to be given back to the
     /// system.
     pub fn surplus_frames(&self) -> u64 {
-        self.shards.each().map(|shard| u64::from(shard.pool.surplus())).sum()
+        self.shards.each().map(|shard| u64::from(shard.blocks.pool.surplus())).sum()
     }
 
     /// Changes the configuration in force, and what the shards know of it. Who holds a shard may
@@ -96,7 +96,7 @@ impl Volume {
         let mut now = VolumeConfig::clone(&self.now());
         change(&mut now);
         for mut shard in self.shards.each() {
-            shard.dirty.bounds = DirtyBounds::new(&now, shard.cache.capacity() as usize);
+            shard.dirty.bounds = DirtyBounds::new(&now, shard.blocks.level.capacity() as usize);
         }
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
         self.flush_wanted.notify_one();
@@ -146,19 +146,19 @@ impl Shards {
         let slots = {
             let mut shard = self.lock(index);
             let wanted = config.shard_frames(index as u32, shard.staged_frames);
-            if shard.pool.count() > wanted {
-                shard.pool.resize(wanted);
+            if shard.blocks.pool.count() > wanted {
+                shard.blocks.pool.resize(wanted);
             }
-            if shard.pool.give_back() {
+            if shard.blocks.pool.give_back() {
                 return true;
             }
             shard.blocks.slots.len()
         };
         for from in (0..slots).step_by(SLOTS_AT_A_TIME) {
-            self.lock(index).move_surplus(from..from + SLOTS_AT_A_TIME);
+            self.lock(index).blocks.move_surplus(from..from + SLOTS_AT_A_TIME);
             tokio::task::yield_now().await;
         }
-        self.lock(index).pool.give_back()
+        self.lock(index).blocks.pool.give_back()
     }
 }
 
@@ -222,10 +222,10 @@ impl<'v> Change<'v> {
             let kept = if *is_replaced { 0 } else { volume.shards.lock(index).staged_frames };
             after.shard_frames(index as u32, kept)
         };
-        let before: Vec<_> = volume.shards.each().map(|shard| shard.pool.count()).collect();
+        let before: Vec<_> = volume.shards.each().map(|shard| shard.blocks.pool.count()).collect();
         let resize = |(index, &count): (usize, &u32)| {
             let most = wanted(index).max(count);
-            volume.shards.lock(index).pool.resize(most)
+            volume.shards.lock(index).blocks.pool.resize(most)
         };
         let missing: Vec<_> = before.iter().enumerate().map(resize).collect();
         let frames: u64 = missing.iter().map(|&frames| u64::from(frames)).sum();
@@ -236,7 +236,7 @@ impl<'v> Change<'v> {
         let give = || {
             let memory = Memory::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
             for (index, &frames) in missing.iter().enumerate().filter(|(_, frames)| **frames > 0) {
-                volume.shards.lock(index).pool.add(&memory, frames)?;
+                volume.shards.lock(index).blocks.pool.add(&memory, frames)?;
             }
             Ok::<_, undercroft_frames::MemoryError>(memory)
         };
@@ -247,7 +247,7 @@ impl<'v> Change<'v> {
             }
             Err(error) => {
                 for (mut shard, &frames) in volume.shards.each().zip(&before) {
-                    shard.pool.resize(frames);
+                    shard.blocks.pool.resize(frames);
                 }
                 Err(error.to_string())
             }
@@ -256,9 +256,9 @@ impl<'v> Change<'v> {
 
     async fn resize_shard(&self, index: usize, capacity: u32) {
         let volume = self.volume;
-        while !volume.is_closing() && !self.resize_step(index, capacity) {
+        while !volume.answers.is_closing() && !self.resize_step(index, capacity) {
             let is_calm = || volume.shards.lock(index).leaving() <= WRITE_OUTS_MAX;
-            volume.until(|| (volume.is_closing() || is_calm()).then_some(())).await;
+            volume.until(|| (volume.answers.is_closing() || is_calm()).then_some(())).await;
             tokio::task::yield_now().await;
         }
     }
@@ -284,7 +284,7 @@ impl<'v> Change<'v> {
             volume.begin_to_cooperate(after);
         }
         for index in 0..volume.shards.len() {
-            while !volume.is_closing() && !self.replace_one(index, hasher.clone())? {
+            while !volume.answers.is_closing() && !self.replace_one(index, hasher.clone())? {
                 sleep(PAUSE_FIRST).await;
             }
         }

@@ -129,7 +129,7 @@ impl Volume {
         }
         // A reload may still be running. What it evicts may have been changed by then, by whoever
         // opens the store next.
-        self.shards.each().for_each(|mut shard| shard.watchers.below = None);
+        self.shards.each().for_each(|mut shard| shard.blocks.watchers.below = None);
         let late = self.answers.late.open();
         if late > 0 {
             // Late requests may still take effect; nobody else may open the store before that.
@@ -149,22 +149,9 @@ impl Volume {
     /// Offers every dirty block to the store, alone if a run with others fails, and flushes the
     /// store.
     async fn write_everything(self: &Arc<Self>) -> Result<(), Failed> {
-        let (known, bounds) = (self.shards.refusals_so_far(), self.shards.changes_so_far());
-        let refused = self.until(|| {
-            let (mut is_tried, mut refused) = (true, None);
-            for ((mut shard, &bound), &known) in self.shards.each().zip(&bounds).zip(&known) {
-                shard.dirty.want_below(bound, known);
-                is_tried &= shard.dirty.is_tried_below(bound);
-                refused = refused.or(shard.dirty.refused_since(known, bound));
-            }
-            if !is_tried {
-                self.write_out_due();
-            }
-            is_tried.then_some(refused)
-        });
-        let refused = refused.await;
+        let written = self.write_out_below(&self.shards.changes_so_far(), true).await;
         // What the store accepted must become durable, whatever else it refused.
         let flushed = self.flush_store().await;
-        refused.map_or(flushed, Err)
+        written.and(flushed)
     }
 }

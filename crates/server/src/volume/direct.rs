@@ -16,67 +16,67 @@ use crate::shard::content::{Memory, read_into};
 use crate::volume::Volume;
 use crate::volume::store_state::StoreRequest;
 
-impl Volume {
+/// A request to a volume without a cache.
+pub(super) struct DirectRequest {
+    volume: Arc<Volume>,
+    command: Command,
+    offset: u64,
+    length: u64,
+    durable: bool,
+}
+
+impl DirectRequest {
     /// Starts a request that has been checked.
-    pub(crate) fn serve_directly(
-        self: &Arc<Self>,
-        request: Request,
-        op: CommandKind,
-        started: Instant,
-    ) {
+    pub(super) fn begin(volume: &Arc<Volume>, request: Request, started: Instant) {
         let Request { command, offset, length, durable, reply } = request;
-        let asked = RequestContext { reply, operation: op, started };
+        let operation = command.kind();
+        let asked = RequestContext { reply, operation, started };
         let blocks = match length {
             0 => 0,
-            length => self.geometry.blocks(offset, length).count() as u64,
+            length => volume.geometry.blocks(offset, length).count() as u64,
         };
         let change = command
             .changes()
-            .then(|| self.changes_in_order.begin(offset..offset.saturating_add(length)));
-        count_asked(&mut lock(&self.direct), op, blocks);
-        let volume = Arc::clone(self);
-        self.runtime.spawn(async move {
+            .then(|| volume.changes_in_order.begin(offset..offset.saturating_add(length)));
+        count_asked(&mut lock(&volume.direct), operation, blocks);
+        let direct = Self { volume: Arc::clone(volume), command, offset, length, durable };
+        volume.runtime.spawn(async move {
+            let volume = Arc::clone(&direct.volume);
             // What has not been sent by then need not go on without its client.
             if let Some(change) = &change {
                 if let Err(failed) = volume.answers.in_time(started, change.turn()).await {
-                    count_ended(&mut lock(&volume.direct), op, blocks, false);
+                    count_ended(&mut lock(&volume.direct), operation, blocks, false);
                     return volume.answers.answer_one(asked.complete(Err(failed)));
                 }
             }
-            let task = async {
-                let tells = change.is_some() && !durable;
-                let begun = tells.then(|| volume.losses.now());
-                let outcome = volume.ask_directly(command, offset, length, durable).await;
-                if let (Some(begun), Ok(_)) = (begun, &outcome) {
-                    volume.losses.note_change(begun);
-                }
-                count_ended(&mut lock(&volume.direct), op, blocks, outcome.is_ok());
-                outcome
-            };
-            let source = match op {
+            let source = match operation {
                 CommandKind::Read | CommandKind::Write => Source::Miss,
                 _ => Source::Hit,
             };
             // TRIM and similar requests need no memory for their length.
             let bytes = if source == Source::Miss { length } else { 0 };
+            let task = async {
+                let tells = change.is_some() && !durable;
+                let begun = tells.then(|| volume.losses.now());
+                let outcome = direct.ask().await;
+                if let (Some(begun), Ok(_)) = (begun, &outcome) {
+                    volume.losses.note_change(begun);
+                }
+                count_ended(&mut lock(&volume.direct), operation, blocks, outcome.is_ok());
+                outcome
+            };
             volume.answers.answer_in_time(asked, (source, bytes), task, || 0).await;
         });
     }
 
-    /// Executes a request at the store.
-    async fn ask_directly(
-        self: &Arc<Self>,
-        command: Command,
-        offset: u64,
-        length: u64,
-        durable: bool,
-    ) -> Result<Answer, Failed> {
-        let (store, done) = (Arc::clone(&self.store), |()| Answer::Done);
+    /// Executes the request at the store.
+    async fn ask(self) -> Result<Answer, Failed> {
+        let Self { volume, command, offset, length, durable } = self;
+        let (store, done) = (Arc::clone(&volume.store), |()| Answer::Done);
         match command {
-            Command::Flush => self.flush_store().await.map(done),
+            Command::Flush => volume.flush_store().await.map(done),
             Command::BlockStatus { one_extent } => {
-                let status = Arc::clone(self).block_status(offset, length, one_extent);
-                status.await.map(Answer::Extents)
+                volume.block_status(offset, length, one_extent).await.map(Answer::Extents)
             }
             Command::Cache => Ok(Answer::Done),
             _ if length == 0 => Ok(Answer::Done),
@@ -85,22 +85,22 @@ impl Volume {
                 let length = length as usize;
                 let memory = once((Memory::Heap(vec![0; length].into()), length));
                 let read = async move { read_into(&*store, offset, memory).await };
-                let read = self.store_health.ask(StoreRequest::Read, read).await?;
+                let read = volume.store_health.ask(StoreRequest::Read, read).await?;
                 let bytes = Memory::only(read).piece(0, length).unwrap_or_default();
                 Ok(Answer::Data(bytes.into()))
             }
             Command::Write { data } => {
                 let write = async move { store.write(offset, data, durable).await };
-                self.store_health.ask(StoreRequest::Write, write).await.map(done)
+                volume.store_health.ask(StoreRequest::Write, write).await.map(done)
             }
             Command::Trim => {
                 let trim = async move { store.trim(offset, length, durable).await };
-                self.store_health.ask(StoreRequest::Trim, trim).await.map(done)
+                volume.store_health.ask(StoreRequest::Trim, trim).await.map(done)
             }
             Command::WriteZeroes { keep_allocated, fast } => {
                 let how = Zeroing { keep_allocated, only_if_fast: fast };
                 let zero = async move { store.zero(offset, length, how, durable).await };
-                self.store_health.ask(StoreRequest::Zero, zero).await.map(done)
+                volume.store_health.ask(StoreRequest::Zero, zero).await.map(done)
             }
         }
     }

@@ -114,12 +114,13 @@ impl Feed {
         };
         for mut shard in volume.shards.each() {
             if most.is_none() {
-                shard.watchers.content_log = None;
-            } else if shard.watchers.content_log.is_none() {
+                shard.blocks.watchers.content_log = None;
+            } else if shard.blocks.watchers.content_log.is_none() {
                 let most = (CHANGES_MAX / volume.shards.len()).max(CHANGES_OF_SHARD);
-                shard.watchers.content_log = Some(ContentLog { most, ..ContentLog::default() });
+                shard.blocks.watchers.content_log =
+                    Some(ContentLog { most, ..ContentLog::default() });
             }
-            shard.cache.followed_by(most.map(part));
+            shard.blocks.level.followed_by(most.map(part));
         }
     }
 
@@ -127,7 +128,7 @@ impl Feed {
     fn gather(&mut self, volume: &Volume) {
         let mut is_lost = false;
         for mut shard in volume.shards.each() {
-            let Some(changes) = &mut shard.watchers.content_log else { continue };
+            let Some(changes) = &mut shard.blocks.watchers.content_log else { continue };
             is_lost |= std::mem::take(&mut changes.is_lost);
             // The shard continues with the buffer of the last time.
             let mut log = std::mem::take(&mut self.spare);

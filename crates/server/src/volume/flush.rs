@@ -26,7 +26,7 @@ use crate::volume::{Volume, Work};
 impl Volume {
     /// Makes everything durable that was answered when `bounds` was taken.
     pub(crate) async fn flush(self: Arc<Self>, bounds: Vec<u64>) -> Result<(), Failed> {
-        if let Err(failed) = self.write_out_below(&bounds).await {
+        if let Err(failed) = self.write_out_below(&bounds, false).await {
             self.flushes.failures.fetch_add(1, Ordering::Relaxed);
             return Err(failed);
         }
@@ -46,47 +46,48 @@ impl Volume {
 
     /// Tells the store to make durable what it has now, together with others that want the same.
     pub(crate) async fn flush_together(self: &Arc<Self>) -> Result<(), Failed> {
-        self.flushes.share(Arc::clone(self).ask_to_flush()).await
-    }
-
-    /// Tells the store to make durable what it has.
-    async fn ask_to_flush(self: Arc<Self>) -> Result<(), Failed> {
-        let store = Arc::clone(&self.store);
-        let bounds = self.losses.are_possible().then(|| self.shards.unflushed_so_far());
-        let syncing = self.pace.as_ref().map(Pace::begin_sync);
-        let asked = async move { store.flush().await };
-        let flushed = self.store_health.ask(StoreRequest::Flush, asked).await;
-        if let Some(syncing) = syncing {
-            syncing.ended(flushed.is_ok());
-            self.write_out_next();
-        }
-        match (&flushed, bounds) {
-            (Ok(()), bounds) => bounds.iter().for_each(|below| self.shards.flushed_below(below)),
-            (Err(_), _) => _ = self.flushes.failures.fetch_add(1, Ordering::Relaxed),
-        }
-        flushed
-    }
-
-    /// Writes out all changes with numbers below the bound of their shard.
-    async fn write_out_below(self: &Arc<Self>, bounds: &[u64]) -> Result<(), Failed> {
-        let known = self.shards.refusals_so_far();
-        let is_done = || {
-            let mut is_clean = true;
-            for ((mut shard, &bound), &known) in self.shards.each().zip(bounds).zip(&known) {
-                if let Some(failed) = shard.dirty.refused_since(known, bound) {
-                    return Some(Err(failed));
-                }
-                if !shard.dirty.is_clean_below(bound) {
-                    is_clean = false;
-                    shard.dirty.want_below(bound, known);
-                }
+        let this = Arc::clone(self);
+        let flush = async move {
+            let store = Arc::clone(&this.store);
+            let bounds = this.losses.are_possible().then(|| this.shards.unflushed_so_far());
+            let syncing = this.pace.as_ref().map(Pace::begin_sync);
+            let asked = async move { store.flush().await };
+            let flushed = this.store_health.ask(StoreRequest::Flush, asked).await;
+            if let Some(syncing) = syncing {
+                syncing.ended(flushed.is_ok());
+                this.write_out_next();
             }
-            if !is_clean {
+            match (&flushed, bounds) {
+                (Ok(()), bounds) => bounds.iter().for_each(|all| this.shards.flushed_below(all)),
+                (Err(_), _) => _ = this.flushes.failures.fetch_add(1, Ordering::Relaxed),
+            }
+            flushed
+        };
+        self.flushes.share(flush).await
+    }
+
+    /// Writes out all changes with numbers below the bound of their shard. The first refusal ends
+    /// this, unless it `tries_all`: then each of them is offered to the store.
+    pub(super) async fn write_out_below(
+        self: &Arc<Self>,
+        bounds: &[u64],
+        tries_all: bool,
+    ) -> Result<(), Failed> {
+        let known = self.shards.refusals_so_far();
+        let result = || {
+            let (mut is_tried, mut refused) = (true, None);
+            for ((mut shard, &bound), &known) in self.shards.each().zip(bounds).zip(&known) {
+                shard.dirty.want_below(bound, known);
+                is_tried &= shard.dirty.is_tried_below(bound);
+                refused = refused.or(shard.dirty.refused_since(known, bound));
+            }
+            let is_over = is_tried || refused.is_some() && !tries_all;
+            if !is_over {
                 self.write_out_due();
             }
-            is_clean.then_some(Ok(()))
+            is_over.then(|| refused.map_or(Ok(()), Err))
         };
-        self.until(is_done).await
+        self.until(result).await
     }
 
     /// Starts the write-outs that are due, as many as may be at the store now. The others start

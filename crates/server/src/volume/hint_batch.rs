@@ -1,5 +1,5 @@
 //! How an eviction gets from a client's message to the shards: it is noted in a [`HintBatch`], and
-//! all noted evictions are applied together ([`Volume::act`]).
+//! all noted evictions are applied together ([`HintBatch::apply`]).
 //!
 //! A message that consists of one EVICT record, as most do, is noted on arrival. It is applied
 //! together with others when the batch of requests ends, before the batch's first request. This
@@ -120,6 +120,13 @@ impl HintBatch {
         true
     }
 
+    /// Applies the noted evictions and their effects, and clears the batch.
+    pub(crate) fn apply(&mut self, volume: &Arc<Volume>) {
+        let mut work = Work::of_client(volume, 0);
+        work.act_on(self);
+        work.finish();
+    }
+
     /// Notes the blocks of a record. Late evictions are only counted.
     #[inline]
     pub(crate) fn note(&mut self, age_us: u32, flags: EvictFlags, blocks: Range<u64>) {
@@ -131,15 +138,6 @@ impl HintBatch {
         }
         let evicted_us = self.arrived_us.saturating_sub(age_us.into());
         self.gone.extend(blocks.map(|block| ClientEviction { block, evicted_us }));
-    }
-}
-
-impl Volume {
-    /// Applies the noted evictions and their effects, and clears the batch.
-    pub(crate) fn act(self: &Arc<Self>, batch: &mut HintBatch) {
-        let mut work = Work::of_client(self, 0);
-        work.act_on(batch);
-        work.finish();
     }
 }
 
@@ -162,7 +160,8 @@ impl Work<'_> {
         let mut tell = |index, its: &[ClientEviction]| {
             for part in its.chunks(TOGETHER as usize) {
                 let (shard, fx) = self.nth_shard(index);
-                shard.evicted(part, sender, fx);
+                shard.blocks.level.told_evicted(part, sender);
+                shard.place_next(fx);
                 if part.len() as u64 == TOGETHER {
                     self.release();
                 }

@@ -159,7 +159,7 @@ impl Volume {
         let shards = (0..count).map(|index| {
             let mut shard = Shard::configured(&config, index, memory, &geometry, &hasher)?;
             if losses.are_possible() {
-                shard.watchers.unflushed = Some(Unflushed::new(shard.blocks.slots.len()));
+                shard.blocks.watchers.unflushed = Some(Unflushed::new(shard.blocks.slots.len()));
             }
             Ok::<_, VolumeError>(Mutex::new(shard))
         });
@@ -247,29 +247,24 @@ impl Volume {
         self.config.read_only || self.store.facts().read_only
     }
 
-    /// Whether [`Volume::close`] has started.
-    pub fn is_closing(&self) -> bool {
-        self.answers.is_closing()
-    }
-
-    /// For the first 256 blocks of a range: which are in memory (status bit 0), and which are dirty
-    /// (bit 1).
-    pub fn residency(self: &Arc<Self>, offset: u64, length: u64) -> Vec<Extent> {
+    /// For the first 256 blocks of a range: which are in memory or being read (status bit 0), and
+    /// which are dirty (bit 1).
+    pub fn residency(&self, offset: u64, length: u64) -> Vec<Extent> {
         let end = offset.saturating_add(length).min(self.size());
         let (first, block_bytes) = (self.geometry.block_of(offset), self.geometry.block_bytes());
-        let mut work = Work::new(self);
-        let blocks = (first..).take(RESIDENCY_BLOCKS).map(|block| {
-            let start = offset.max(block * block_bytes);
-            (start, end.min((block + 1) * block_bytes), block)
-        });
-        let known = blocks.take_while(|(start, to, _)| start < to).map(|(start, to, block)| {
-            if self.shards.is_empty() {
-                return (to - start, 0);
+        let mut extents = Vec::<Extent>::new();
+        for block in (first..).take(RESIDENCY_BLOCKS) {
+            let (from, to) = (offset.max(block * block_bytes), end.min((block + 1) * block_bytes));
+            if from >= to {
+                break;
             }
-            let (shard, _) = work.shard(block);
-            (to - start, shard.residency(block))
-        });
-        joined(known)
+            let status = if self.shards.is_empty() { 0 } else { self.shards.status(block) };
+            match extents.last_mut() {
+                Some(last) if last.status == status => last.length += to - from,
+                _ => extents.push(Extent { length: to - from, status }),
+            }
+        }
+        extents
     }
 
     /// Latencies from arrival to answer.
@@ -367,23 +362,11 @@ async fn forget(volume: Weak<Volume>, gone: u64) {
             return volume.clients.forgotten(gone);
         }
         let to = from + FORGOTTEN_PER_LOCK;
-        let all = volume.shards.lock(index).forget_clients(gone, from..to);
+        let all = volume.shards.lock(index).blocks.forget_clients(gone, from..to);
         (index, from) = if to < all { (index, to) } else { (index + 1, 0) };
         drop(volume);
         tokio::task::yield_now().await;
     }
-}
-
-/// Joins blocks of equal status into extents. `status` of each block: bit 0 resident, bit 1 dirty.
-fn joined(blocks: impl Iterator<Item = (u64, u32)>) -> Vec<Extent> {
-    let mut extents = Vec::<Extent>::new();
-    for (length, status) in blocks {
-        match extents.last_mut() {
-            Some(last) if last.status == status => last.length += length,
-            _ => extents.push(Extent { length, status }),
-        }
-    }
-    extents
 }
 
 /// Seconds since 1970.

@@ -18,7 +18,7 @@ const DIRTY: &str = "blocks are dirty, newer than what the store has: let them b
                      (FLUSH), or they would be lost";
 
 /// A registered range of whole blocks; it must be run.
-struct RangeOp {
+pub(super) struct RangeOp {
     volume: Arc<Volume>,
     number: u64,
     blocks: RangeInclusive<u64>,
@@ -27,32 +27,6 @@ struct RangeOp {
 }
 
 impl Volume {
-    /// Registers a range and runs it. It gets its place in the order now, unless too many ranges
-    /// are registered.
-    pub(crate) fn take_on_range(
-        self: &Arc<Self>,
-        blocks: RangeInclusive<u64>,
-        kind: RangeKind,
-        durable: bool,
-    ) -> impl Future<Output = Result<(), Failed>> + Send + use<> {
-        let (volume, room) = (Arc::clone(self), Arc::clone(&self.range_room));
-        let register = move || RangeOp::register(&volume, blocks, kind, durable);
-        let now = match Arc::clone(&room).try_acquire_owned() {
-            Ok(place) => Ok((place, register())),
-            Err(_) => Err(register),
-        };
-        async move {
-            let (_place, range) = match now {
-                Ok(now) => now,
-                Err(register) => {
-                    let place = room.acquire_owned().await.map_err(|_| Failed::closing())?;
-                    (place, register())
-                }
-            };
-            range.run(|| ()).await
-        }
-    }
-
     /// Checks whether the store has grown, and adopts its new size. Returns the size in bytes.
     ///
     /// # Errors
@@ -90,12 +64,38 @@ impl Volume {
         if stats.dirty > 0 {
             return Err(format!("{} {DIRTY}", stats.dirty));
         }
-        let dropped = self.take_on_range(0..=last, RangeKind::Drop, false).await;
+        let dropped = RangeOp::take_on(self, 0..=last, RangeKind::Drop, false).await;
         dropped.map(|()| stats.resident).map_err(|error| error.to_string())
     }
 }
 
 impl RangeOp {
+    /// Registers a range and runs it. It gets its place in the order now, unless too many ranges
+    /// are registered.
+    pub(super) fn take_on(
+        volume: &Arc<Volume>,
+        blocks: RangeInclusive<u64>,
+        kind: RangeKind,
+        durable: bool,
+    ) -> impl Future<Output = Result<(), Failed>> + Send + use<> {
+        let (volume, room) = (Arc::clone(volume), Arc::clone(&volume.range_room));
+        let register = move || Self::register(&volume, blocks, kind, durable);
+        let now = match Arc::clone(&room).try_acquire_owned() {
+            Ok(place) => Ok((place, register())),
+            Err(_) => Err(register),
+        };
+        async move {
+            let (_place, range) = match now {
+                Ok(now) => now,
+                Err(register) => {
+                    let place = room.acquire_owned().await.map_err(|_| Failed::closing())?;
+                    (place, register())
+                }
+            };
+            range.run(|| ()).await
+        }
+    }
+
     /// Registers a range of whole blocks, which fixes its place in the order.
     fn register(
         volume: &Arc<Volume>,
@@ -106,7 +106,10 @@ impl RangeOp {
         // Held throughout, so that two ranges have the same order in every shard.
         let mut last = sleep_lock(&volume.range_order);
         *last += 1;
-        volume.shards.each().for_each(|mut shard| shard.add_range(*last, &blocks));
+        for mut shard in volume.shards.each() {
+            shard.blocks.ranges.add(*last, &blocks);
+            shard.blocks.range_begins(&blocks);
+        }
         Self { volume: Arc::clone(volume), number: *last, blocks, kind, durable }
     }
 
@@ -166,8 +169,7 @@ impl RangeOp {
     async fn write_dirty(&self) -> Result<(), Failed> {
         let volume = &self.volume;
         for shard in 0..volume.shards.len() {
-            let dirty = volume.shards.lock(shard).dirty_within(&self.blocks);
-            for (offset, data) in dirty {
+            for (offset, data) in volume.shards.dirty_within(shard, &self.blocks) {
                 let durable = volume.losses.must_be_durable(false);
                 let store = Arc::clone(&volume.store);
                 let write = async move { store.write(offset, vec![data], durable).await };
@@ -182,7 +184,11 @@ impl RangeOp {
         let Self { volume, number, blocks, kind, durable } = self;
         let is_durable = is_ok && *durable;
         // A loss from now on finds the range.
-        volume.shards.lock(index).tell(&Event::RangeEnds { blocks, shard: index, is_durable });
+        volume.shards.lock(index).blocks.tell(&Event::RangeEnds {
+            blocks,
+            shard: index,
+            is_durable,
+        });
         // A failed store request may have changed a part of it: clean copies are dropped.
         let is_meant: fn(&Slot) -> bool =
             if is_ok { |_| true } else { |slot| slot.state.dirty.is_none() };

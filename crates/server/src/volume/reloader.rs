@@ -31,29 +31,41 @@ impl Volume {
             self.runtime.spawn(reloader(Arc::downgrade(self), Arc::clone(&self.demand)));
         }
     }
+}
 
-    /// Reads a block back, if one waits for that and no client waits for the store. Returns whether
-    /// there was one. The shard is told of the end in any case.
-    async fn reload_one(self: &Arc<Self>) -> bool {
-        if self.demand.is_there() || self.is_closing() {
-            return false;
+/// A block that is being read back. The shard is told of the end in any case.
+struct Reload {
+    volume: Arc<Volume>,
+    shard: usize,
+    block: u64,
+    memory: Memory,
+}
+
+impl Reload {
+    /// Begins a reload, if one is queued and no client waits for the store.
+    fn begin(volume: &Arc<Volume>) -> Option<Self> {
+        if volume.demand.is_there() || volume.answers.is_closing() {
+            return None;
         }
-        let begin = |index| Some((index, self.shards.lock(index).begin_reload()?));
-        let Some((index, (block, memory))) = (0..self.shards.len()).find_map(begin) else {
-            return false;
-        };
-        let (offset, length) = (self.geometry.start(block), self.geometry.len(block));
-        let (store, epoch) = (Arc::clone(&self.store), self.losses.epoch());
+        let mut shards = volume.shards.each().enumerate();
+        let (shard, (block, memory)) =
+            shards.find_map(|(index, mut shard)| Some((index, shard.blocks.begin_reload()?)))?;
+        Some(Self { volume: Arc::clone(volume), shard, block, memory })
+    }
+
+    async fn run(self) {
+        let Self { volume, shard, block, memory } = self;
+        let (offset, length) = (volume.geometry.start(block), volume.geometry.len(block));
+        let (store, epoch) = (Arc::clone(&volume.store), volume.losses.epoch());
         let read = async move { read_into(&*store, offset, once((memory, length))).await };
-        let result = self.store_health.ask(StoreRequest::Read, read).await.map(Memory::only);
-        let mut work = Work::new(self);
-        let (shard, fx) = work.nth_shard(index);
+        let result = volume.store_health.ask(StoreRequest::Read, read).await.map(Memory::only);
+        let mut work = Work::new(&volume);
+        let (shard, fx) = work.nth_shard(shard);
         // Checked under the lock: a loss that comes later finds what is stored here.
-        let is_lost = result.is_ok() && self.losses.epoch() != epoch;
+        let is_lost = result.is_ok() && volume.losses.epoch() != epoch;
         shard.end_reload(Ended { result, is_alone: true, is_lost }, fx);
         work.finish();
-        self.progress.notify_waiters();
-        true
+        volume.progress.notify_waiters();
     }
 }
 
@@ -66,13 +78,18 @@ async fn reloader(volume: Weak<Volume>, demand: Arc<StoreDemand>) {
         if clock::now().saturating_duration_since(measured) >= TICK {
             if let Some(store_use) = demand.store_use.get() {
                 let share = store_use.end_period();
-                present.shards.each().for_each(|mut shard| shard.cache.set_store_busy(share));
+                present
+                    .shards
+                    .each()
+                    .for_each(|mut shard| shard.blocks.level.set_store_busy(share));
             }
             measured = clock::now();
         }
-        if !present.reload_one().await {
-            drop(present);
-            let _ = tokio::time::timeout(TICK, demand.reload_wanted.notified()).await;
+        let reload = Reload::begin(&present);
+        drop(present);
+        match reload {
+            Some(reload) => reload.run().await,
+            None => _ = tokio::time::timeout(TICK, demand.reload_wanted.notified()).await,
         }
     }
 }

@@ -17,6 +17,8 @@ use crate::lock::lock;
 use crate::shard::Requester;
 use crate::shard::ranges::RangeKind;
 use crate::volume::clients::Caller;
+use crate::volume::direct::DirectRequest;
+use crate::volume::range_requests::RangeOp;
 use crate::volume::{Volume, Work};
 
 /// Most blocks of a batch that are prefetched before the first is served: about what the
@@ -38,7 +40,12 @@ impl Volume {
     pub fn serve(self: &Arc<Self>, requests: &mut Vec<Request>, caller: Caller) -> u64 {
         let started = clock::now();
         let mut work = Work::of_client(self, requests.len());
-        self.note_requests(requests, caller, started);
+        // The recorder and the adviser's sample see requests before these take effect.
+        let at_us = || self.clients.micros(started);
+        if let Some(recorder) = &self.recorder {
+            recorder.note(requests, self.size(), caller.client, at_us());
+        }
+        self.advice.tap.note(requests, &self.geometry, caller, at_us);
         self.answers.pending.fetch_add(requests.len() as u64, Ordering::SeqCst);
         work.prefetch_requests(requests);
         let asker = self.clients.asker(caller, started);
@@ -48,70 +55,8 @@ impl Volume {
         work.finish()
     }
 
-    fn check(&self, request: &Request) -> Result<(), Failed> {
-        if self.answers.is_closing() {
-            return Err(Failed::closing());
-        }
-        let changes = request.command.changes();
-        if changes && self.is_read_only() {
-            return Err(Failed::new(Failure::NotPermitted, "the volume is read-only"));
-        }
-        let end = request.offset.checked_add(request.length);
-        if end.is_none_or(|end| end > self.geometry.size()) {
-            let failure = if changes { Failure::NoSpace } else { Failure::Invalid };
-            return Err(Failed::new(failure, "the range is not within the volume"));
-        }
-        if let Command::Write { data } = &request.command {
-            let given: u64 = data.iter().map(|piece| piece.len() as u64).sum();
-            if given != request.length {
-                return Err(Failed::new(Failure::Invalid, "length and data do not agree"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes references to some blocks. Returns the first of them that belongs to a recognised
-    /// stream and passes the cache.
-    fn streamed_from(&self, blocks: RangeInclusive<u64>) -> u64 {
-        self.streams.as_ref().map_or(u64::MAX, |streams| lock(streams).note_all(blocks))
-    }
-
-    /// Reads ahead of a sequential reader. Returns the number of blocks examined.
-    pub(crate) fn read_ahead(self: &Arc<Self>, offset: u64, length: u64) -> u64 {
-        let mut work = Work::new(self);
-        work.prefetch(offset, length, true);
-        work.finish()
-    }
-
-    /// Answers a request when its task is done, or in time; `left`: see
-    /// [`answer_in_time`](super::answers::Answers::answer_in_time).
-    fn finish_later(
-        self: &Arc<Self>,
-        asked: RequestContext,
-        task: impl Future<Output = Outcome> + Send + 'static,
-        left: impl Fn(&Self) -> usize + Send + 'static,
-    ) {
-        let volume = Arc::clone(self);
-        self.runtime.spawn(async move {
-            let this = &*volume;
-            this.answers.answer_in_time(asked, (Source::Hit, 0), task, move || left(this)).await
-        });
-    }
-}
-
-/// Who looks on while clients ask and tell: the recorder, and the adviser's sample. Both see
-/// requests and evictions in the order in which the volume takes them, before these take effect.
-impl Volume {
-    /// Shows requests of a client that arrived together to those who look on.
-    pub(super) fn note_requests(&self, requests: &[Request], caller: Caller, arrived: Instant) {
-        let at_us = || self.clients.micros(arrived);
-        if let Some(recorder) = &self.recorder {
-            recorder.note(requests, self.size(), caller.client, at_us());
-        }
-        self.advice.tap.note(requests, &self.geometry, caller, at_us);
-    }
-
-    /// Shows evictions that a client told, `with_contents` or without, to those who look on.
+    /// Shows evictions that a client told, `with_contents` or without, to the recorder and the
+    /// adviser's sample, before they take effect.
     pub(super) fn note_evictions(&self, gone: &[ClientEviction], client: u8, with_contents: bool) {
         if let Some(recorder) = &self.recorder {
             recorder.note_evictions(gone, client);
@@ -141,8 +86,32 @@ impl Work<'_> {
         for index in 0..volume.shards.len() {
             let (shard, _) = self.nth_shard(index);
             let all = requests.iter().filter(refers).flat_map(blocks).take(WARM_BLOCKS_MAX);
-            shard.prefetch(all.filter(|&block| geometry.shard_of(block) == index));
+            shard.blocks.prefetch(all.filter(|&block| geometry.shard_of(block) == index));
         }
+    }
+
+    /// Whether a request can be served.
+    fn check(&mut self, request: &Request) -> Result<(), Failed> {
+        let volume = self.volume;
+        if volume.answers.is_closing() {
+            return Err(Failed::closing());
+        }
+        let changes = request.command.changes();
+        if changes && volume.is_read_only() {
+            return Err(Failed::new(Failure::NotPermitted, "the volume is read-only"));
+        }
+        let end = request.offset.checked_add(request.length);
+        if end.is_none_or(|end| end > volume.geometry.size()) {
+            let failure = if changes { Failure::NoSpace } else { Failure::Invalid };
+            return Err(Failed::new(failure, "the range is not within the volume"));
+        }
+        if let Command::Write { data } = &request.command {
+            let given: u64 = data.iter().map(|piece| piece.len() as u64).sum();
+            if given != request.length {
+                return Err(Failed::new(Failure::Invalid, "length and data do not agree"));
+            }
+        }
+        if volume.answers.late.is_full() { self.check_at_hand(request) } else { Ok(()) }
     }
 
     /// Refuses a request that needs the store, if too many requests are late already.
@@ -154,7 +123,7 @@ impl Work<'_> {
         let mut blocks = volume.geometry.blocks(*offset, (*length).max(1));
         let is_at_hand = |block| {
             let (shard, _) = self.shard(block);
-            shard.blocks.is_quiet(block) && shard.content_of(block).is_some()
+            shard.blocks.is_quiet(block) && shard.blocks.content_of(block).is_some()
         };
         if is_read && !volume.shards.is_empty() && blocks.all(is_at_hand) {
             return Ok(());
@@ -169,16 +138,12 @@ impl Work<'_> {
     fn begin(&mut self, request: Request, started: Instant, asker: Asker) {
         let volume = self.volume;
         let operation = request.command.kind();
-        let mut checked = volume.check(&request);
-        if checked.is_ok() && volume.answers.late.is_full() {
-            checked = self.check_at_hand(&request);
-        }
-        if let Err(failed) = checked {
+        if let Err(failed) = self.check(&request) {
             let asked = RequestContext { reply: request.reply, operation, started };
             return self.finished(asked.complete(Err(failed)));
         }
         if volume.shards.is_empty() {
-            return volume.serve_directly(request, operation, started);
+            return DirectRequest::begin(volume, request, started);
         }
         let Request { command, offset, length, durable, reply } = request;
         let asked = RequestContext { reply, operation, started };
@@ -190,11 +155,11 @@ impl Work<'_> {
                 let done = Arc::clone(volume).flush(bounds.clone());
                 let done = async { done.await.map(|()| Answer::Done) };
                 let left = move |volume: &Volume| volume.shards.untried_below(&bounds);
-                volume.finish_later(asked, done, left);
+                self.finish_later(asked, done, left);
             }
             Command::BlockStatus { one_extent } => {
                 let status = Arc::clone(volume).block_status(offset, length, one_extent);
-                volume.finish_later(asked, async { status.await.map(Answer::Extents) }, |_| 0);
+                self.finish_later(asked, async { status.await.map(Answer::Extents) }, |_| 0);
             }
             _ if length == 0 => self.finished(asked.complete(Ok(Answer::Done))),
             Command::Read { .. } => self.read(offset, length, asker, asked),
@@ -215,6 +180,27 @@ impl Work<'_> {
         }
     }
 
+    /// Answers a request when its task is done, or in time; `left`: see
+    /// [`answer_in_time`](super::answers::Answers::answer_in_time).
+    fn finish_later(
+        &self,
+        asked: RequestContext,
+        task: impl Future<Output = Outcome> + Send + 'static,
+        left: impl Fn(&Volume) -> usize + Send + 'static,
+    ) {
+        let volume = Arc::clone(self.volume);
+        self.volume.runtime.spawn(async move {
+            let this = &*volume;
+            this.answers.answer_in_time(asked, (Source::Hit, 0), task, move || left(this)).await
+        });
+    }
+
+    /// Notes references to some blocks. Returns the first of them that belongs to a recognised
+    /// stream and passes the cache.
+    fn streamed_from(&self, blocks: RangeInclusive<u64>) -> u64 {
+        self.volume.streams.as_ref().map_or(u64::MAX, |streams| lock(streams).note_all(blocks))
+    }
+
     /// Reads a range. Hits are answered from the frames, without a job.
     fn read(&mut self, offset: u64, length: u64, asker: Asker, asked: RequestContext) {
         let volume = self.volume;
@@ -222,7 +208,7 @@ impl Work<'_> {
         let blocks = geometry.blocks(offset, length);
         let mut pieces = Pieces::default();
         let mut job: Option<Arc<Job>> = None;
-        let streamed = volume.streamed_from(blocks.clone());
+        let streamed = self.streamed_from(blocks.clone());
         for block in blocks {
             let start = geometry.start(block);
             let from = offset.saturating_sub(start) as usize;
@@ -256,7 +242,7 @@ impl Work<'_> {
     fn write(&mut self, job: Job, asker: Asker, reply: Reply) {
         let volume = self.volume;
         let mut blocks = volume.geometry.blocks(job.offset, job.length);
-        let streamed = volume.streamed_from(blocks.clone());
+        let streamed = self.streamed_from(blocks.clone());
         let refer = |block, job: &Job, work: &mut Work<'_>| {
             let (from, to) = job.span(block, &volume.geometry);
             let is_whole = to - from == volume.geometry.len(block);
@@ -302,8 +288,8 @@ impl Work<'_> {
             return self.finished(asked.complete(Ok(Answer::Done)));
         };
         self.release();
-        let done = volume.take_on_range(blocks, RangeKind::Trim, durable);
-        volume.finish_later(asked, async { done.await.map(|()| Answer::Done) }, |_| 0);
+        let done = RangeOp::take_on(volume, blocks, RangeKind::Trim, durable);
+        self.finish_later(asked, async { done.await.map(|()| Answer::Done) }, |_| 0);
     }
 
     /// Zeroes whole blocks as a range; partial blocks at the ends are written.
@@ -343,7 +329,7 @@ impl Work<'_> {
             }
         }
         self.release();
-        let range = blocks.map(|b| volume.take_on_range(b, RangeKind::Zero(how), durable));
+        let range = blocks.map(|b| RangeOp::take_on(volume, b, RangeKind::Zero(how), durable));
         let done = async move {
             if let Some(range) = range {
                 range.await?;
@@ -355,7 +341,7 @@ impl Work<'_> {
             }
             Ok(Answer::Done)
         };
-        volume.finish_later(asked, done, |_| 0);
+        self.finish_later(asked, done, |_| 0);
     }
 
     /// Brings the first blocks of a range into the cache, if they are missing and frames are free;
@@ -380,11 +366,15 @@ impl Work<'_> {
         for block in blocks.take(most) {
             let begun = &mut begun[volume.geometry.shard_of(block)];
             let (shard, fx) = self.shard(block);
-            if left == 0 || shard.pool.free_count() <= *begun {
+            if left == 0 || shard.blocks.pool.free_count() <= *begun {
                 break;
             }
             looked += 1;
-            if shard.place(block, fx) || shard.blocks.is_unloaded(shard.cache.frame(block)) {
+            let is_new = shard.blocks.level.frame(block).is_none();
+            if is_new {
+                shard.place(block, None, fx);
+            }
+            if is_new || shard.blocks.is_unloaded(block) {
                 left -= 1;
                 *begun += 1;
                 let count = &mut shard.counters;

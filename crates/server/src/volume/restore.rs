@@ -46,6 +46,28 @@ impl Restored {
     pub fn starts_anew(&self) -> Option<&str> {
         self.anew.as_deref()
     }
+
+    /// Reads the data of restored blocks while no client waits for the store. If the policy starts
+    /// empty, places the blocks instead, as long as there is room. Returns the number of blocks
+    /// started. Ends early when the volume is closed.
+    pub async fn warm_up(self, volume: &Arc<Volume>) -> u64 {
+        let mut begun = 0;
+        for group in self.blocks.chunks(BLOCKS_AT_A_TIME) {
+            while volume.demand.is_there() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            if volume.answers.is_closing() || volume.shards.is_empty() {
+                break;
+            }
+            let mut work = Work::new(volume);
+            begun += match self.anew {
+                Some(_) => work.place(group),
+                None => work.load(group),
+            };
+            work.finish();
+        }
+        begun
+    }
 }
 
 /// A policy with all its parameters, because defaults may change between versions.
@@ -57,29 +79,31 @@ fn full_name(spec: &Spec) -> String {
     name
 }
 
-impl Volume {
-    /// The saved state of the cache. Each shard is locked while its state is copied.
+impl SavedContent {
+    /// The state of a volume's cache. Each shard is locked while its state is copied.
     ///
     /// # Errors
     /// The policy cannot be saved.
-    pub fn content(&self) -> Result<SavedContent, StateError> {
+    pub fn of(volume: &Volume) -> Result<Self, StateError> {
         // Saves a copy: serialising millions of blocks takes seconds, and a locked shard serves no
         // requests.
         let save = |index| {
-            let mut copy = self.shards.lock(index).cache.cache().clone();
+            let mut copy = volume.shards.lock(index).blocks.level.cache().clone();
             copy.save().map_err(|refused| StateError::Unsaved(refused.to_string()))
         };
-        let shards = (0..self.shards.len()).map(save).collect::<Result<_, _>>();
-        Ok(SavedContent {
-            block_bytes: self.config.block_bytes,
-            volume_bytes: self.geometry.size(),
-            policy: full_name(&self.now().policy),
+        let shards = (0..volume.shards.len()).map(save).collect::<Result<_, _>>();
+        Ok(Self {
+            block_bytes: volume.config.block_bytes,
+            volume_bytes: volume.geometry.size(),
+            policy: full_name(&volume.now().policy),
             shards: shards?,
         })
     }
+}
 
+impl Volume {
     /// Restores saved content. Call it before the first request, and then read the data of the
-    /// blocks by [`warm_up`](Self::warm_up).
+    /// blocks by [`Restored::warm_up`].
     ///
     /// # Errors
     /// The content is from a volume with another block size, or damaged.
@@ -102,28 +126,6 @@ impl Volume {
             }
         }
     }
-
-    /// Reads the data of restored blocks while no client waits for the store. If the policy starts
-    /// empty, places the blocks instead, as long as there is room. Returns the number of blocks
-    /// started. Ends early when the volume is closed.
-    pub async fn warm_up(self: &Arc<Self>, restored: Restored) -> u64 {
-        let mut begun = 0;
-        for group in restored.blocks.chunks(BLOCKS_AT_A_TIME) {
-            while self.demand.is_there() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            if self.is_closing() || self.shards.is_empty() {
-                break;
-            }
-            let mut work = Work::new(self);
-            begun += match restored.anew {
-                Some(_) => work.place(group),
-                None => work.load(group),
-            };
-            work.finish();
-        }
-        begun
-    }
 }
 
 impl Shards {
@@ -141,8 +143,8 @@ impl Shards {
         let caches = (0..).zip(&saved.shards).map(|(i, saved)| self.cache_of(i, saved, spec, seed));
         let caches = caches.collect::<Result<Vec<_>, _>>()?;
         let is_used = |shard: &Shard| {
-            *shard.cache.counts() != Counts::default()
-                || shard.cache.cache().known().next().is_some()
+            *shard.blocks.level.counts() != Counts::default()
+                || shard.blocks.level.cache().known().next().is_some()
                 || !shard.blocks.active.is_empty()
         };
         if self.each().any(|shard| is_used(&shard)) {
@@ -155,7 +157,7 @@ impl Shards {
             blocks.extend(residents.enumerate());
             let mut shard = self.lock(index);
             cache.residents().into_iter().for_each(|(_, slot)| shard.blocks.unload(slot));
-            shard.cache.restore(cache);
+            shard.blocks.level.restore(cache);
         }
         blocks.sort_by_key(|&(rank, _)| rank);
         Ok(blocks.into_iter().map(|(_, block)| block).collect())
@@ -169,7 +171,7 @@ impl Shards {
         spec: &Spec,
         seed: u64,
     ) -> Result<HashedCache, String> {
-        let capacity = self.lock(index).cache.capacity();
+        let capacity = self.lock(index).blocks.level.capacity();
         let policy = spec.build(&Context::new(capacity)).map_err(|e| e.to_string())?;
         let seed = seed.wrapping_add(index as u64);
         let mut cache = HashedCache::load(policy, seed, saved).map_err(|e| e.to_string())?;
@@ -193,7 +195,7 @@ impl Work<'_> {
         let job = Arc::new(Job::new(JobKind::Prefetch, 0, 0, false, clock::now()));
         for block in blocks {
             let (shard, fx) = self.shard(block);
-            if shard.blocks.is_unloaded(shard.cache.frame(block)) {
+            if shard.blocks.is_unloaded(block) {
                 shard.counters.prefetched += 1;
                 job.expect_part(Source::Joined);
                 shard.enqueue(BlockOp { job: Arc::clone(&job), block }, fx);
@@ -210,7 +212,9 @@ impl Work<'_> {
         let mut begun = 0;
         for &block in group {
             let (shard, _) = self.shard(block);
-            if shard.cache.len() < shard.cache.capacity() && shard.cache.frame(block).is_none() {
+            if shard.blocks.level.len() < shard.blocks.level.capacity()
+                && shard.blocks.level.frame(block).is_none()
+            {
                 self.prefetch(self.volume.geometry.start(block), 1, false);
                 begun += 1;
             }

@@ -60,7 +60,7 @@ impl Shards {
 
     /// Tells the watchers of all shards.
     pub(crate) fn tell(&self, event: &Event<'_>) {
-        self.each().for_each(|mut shard| shard.tell(event));
+        self.each().for_each(|mut shard| shard.blocks.tell(event));
     }
 
     /// For each shard, the bound below which all changes answered so far have their numbers.
@@ -106,13 +106,25 @@ impl Shards {
         (dirty.collect(), end - offset)
     }
 
+    /// The dirty content of a shard in a range: (first byte, data) of each block.
+    pub(crate) fn dirty_within(
+        &self,
+        index: usize,
+        blocks: &RangeInclusive<u64>,
+    ) -> Vec<(u64, Bytes)> {
+        let shard = self.lock(index);
+        let data = |block| Some((self.geometry.start(block), shard.blocks.content_of(block)?));
+        shard.dirty.within(*blocks.start(), *blocks.end()).filter_map(data).collect()
+    }
+
     pub(crate) fn has_dirty_within(&self, blocks: &RangeInclusive<u64>) -> bool {
-        self.each().any(|shard| !shard.dirty_within(blocks).is_empty())
+        let (first, last) = (*blocks.start(), *blocks.end());
+        self.each().any(|shard| shard.dirty.within(first, last).next().is_some())
     }
 
     /// What decides now in each shard which block leaves, if the policy chooses among several ways.
     pub(crate) fn leaders(&self) -> Vec<&'static str> {
-        self.each().filter_map(|shard| shard.cache.leader()).collect()
+        self.each().filter_map(|shard| shard.blocks.level.leader()).collect()
     }
 
     /// What all shards counted.
@@ -120,15 +132,18 @@ impl Shards {
         let mut stats = Stats::default();
         for shard in self.each() {
             stats.sum(&shard.counters);
-            stats.add(shard.cache.counts());
-            stats.resident += u64::from(shard.cache.len());
-            stats.capacity_blocks += u64::from(shard.cache.capacity());
-            if shard.cache.is_content_aware() {
-                let counted = AwareStats::of(&shard.cache.client_counts());
+            stats.add(shard.blocks.level.counts());
+            stats.resident += u64::from(shard.blocks.level.len());
+            stats.capacity_blocks += u64::from(shard.blocks.level.capacity());
+            if shard.blocks.level.is_content_aware() {
+                let counted = AwareStats::of(&shard.blocks.level.client_counts());
                 stats.aware.get_or_insert_default().sum(&counted);
             }
-            if let Some(placement) = &shard.watchers.placement {
-                stats.cooperation.get_or_insert_default().sum(&placement.stats(&shard.cache));
+            if let Some(placement) = &shard.blocks.watchers.placement {
+                stats
+                    .cooperation
+                    .get_or_insert_default()
+                    .sum(&placement.stats(&shard.blocks.level));
             }
             stats.unloaded += u64::from(shard.blocks.unloaded());
             stats.in_progress += shard.blocks.active.len() as u64;
@@ -143,29 +158,37 @@ impl Shards {
 
     /// The content of a block, if it is in memory.
     pub(crate) fn content_of(&self, block: u64) -> Option<Bytes> {
-        self.of(block).content_of(block)
+        self.of(block).blocks.content_of(block)
+    }
+
+    /// Bit 0: the block is in memory, or being read; bit 1: it is dirty.
+    pub(super) fn status(&self, block: u64) -> u32 {
+        let Shard { blocks, dirty, .. } = &*self.of(block);
+        let is_resident = blocks.level.frame(block).is_some() && !blocks.is_unloaded(block);
+        let is_dirty = dirty.within(block, block).next().is_some();
+        u32::from(is_resident) | u32::from(is_dirty) << 1
     }
 
     pub(crate) fn is_resident(&self, block: u64) -> bool {
-        self.of(block).cache.frame(block).is_some()
+        self.of(block).blocks.level.frame(block).is_some()
     }
 
     /// For each shard, the bound below which all changes answered by the store have their numbers.
     pub(crate) fn unflushed_so_far(&self) -> Vec<u64> {
         let now = |unflushed: &Unflushed| unflushed.now();
-        self.each().map(|shard| shard.watchers.unflushed.as_ref().map_or(0, now)).collect()
+        self.each().map(|shard| shard.blocks.watchers.unflushed.as_ref().map_or(0, now)).collect()
     }
 
     /// Whether the store may have changes that no flush has covered.
     pub(crate) fn has_unflushed(&self) -> bool {
         let has = |unflushed: &Unflushed| !unflushed.is_empty();
-        self.each().any(|shard| shard.watchers.unflushed.as_ref().is_some_and(has))
+        self.each().any(|shard| shard.blocks.watchers.unflushed.as_ref().is_some_and(has))
     }
 
     /// A flush has succeeded that covers all changes below `bounds`.
     pub(crate) fn flushed_below(&self, bounds: &[u64]) {
         for (mut shard, &bound) in self.each().zip(bounds) {
-            if let Some(unflushed) = &mut shard.watchers.unflushed {
+            if let Some(unflushed) = &mut shard.blocks.watchers.unflushed {
                 unflushed.cover(bound);
             }
         }
@@ -173,7 +196,9 @@ impl Shards {
 
     /// Whether contents that clients hand over are of use at present, in any shard.
     pub(crate) fn wants_contents(&self) -> bool {
-        self.each().any(|shard| shard.watchers.digests.is_some() && shard.cache.asks_for_contents())
+        self.each().any(|shard| {
+            shard.blocks.watchers.digests.is_some() && shard.blocks.level.asks_for_contents()
+        })
     }
 
     /// The cost of a publication, in blocks examined: each shard of a cache of `cache_blocks`
@@ -192,7 +217,7 @@ impl Shards {
     pub(crate) fn receive_digest(&self, digest: &Digest) {
         for mut shard in self.each() {
             // The level counts summaries that it cannot use.
-            let _ = shard.cache.told_content(digest);
+            let _ = shard.blocks.level.told_content(digest);
         }
     }
 }
@@ -276,7 +301,7 @@ impl<'v> Work<'v> {
         if let Some((_, mut shard)) = self.guard.take() {
             // Nothing frees frames any more: then nobody may wait for them.
             if !shard.starved.is_empty() && shard.leaving() == 0 {
-                shard.feed(&mut self.fx);
+                shard.resume_starved(&mut self.fx);
             }
             if self.wakes_flusher && shard.dirty.waiting_count() > shard.dirty.bounds.high {
                 self.volume.flush_wanted.notify_one();

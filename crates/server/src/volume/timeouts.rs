@@ -11,29 +11,25 @@ use crate::volume::answers::too_late;
 use crate::volume::store_health::LOOK;
 use crate::volume::{Volume, Work};
 
-impl Volume {
-    /// Answers the requests whose blocks have waited for longer than the limit.
-    fn answer_late(self: &Arc<Self>, limit: Duration) {
-        let now = clock::now();
-        for index in 0..self.shards.len() {
-            let mut work = Work::new(self);
-            let (shard, fx) = work.nth_shard(index);
-            // Those that need a frame wait for whatever is being written out.
-            let writing = shard.dirty.at_store_since().unwrap_or(now);
-            let is_late = |&(job, is_starved): &(&Arc<Job>, bool)| {
-                let since = if is_starved { job.started.max(writing) } else { job.started };
-                now.saturating_duration_since(since) >= limit
-            };
-            let mut jobs: Vec<_> =
-                shard.blocks.jobs().filter(is_late).map(|(job, _)| job).collect();
-            // The longest waiting first.
-            jobs.sort_by_key(|job| (job.started, job.offset, job.length));
-            for job in jobs {
-                let late = || self.answers.late.begin(job.length);
-                fx.finished.extend(job.give_up(too_late(limit), late));
-            }
-            work.finish();
+impl Work<'_> {
+    /// Answers the requests of a shard whose blocks have waited for longer than the limit.
+    fn answer_late(mut self, index: usize, limit: Duration) {
+        let (now, volume) = (clock::now(), self.volume);
+        let (shard, fx) = self.nth_shard(index);
+        // Those that need a frame wait for whatever is being written out.
+        let writing = shard.dirty.at_store_since().unwrap_or(now);
+        let is_late = |&(job, is_starved): &(&Arc<Job>, bool)| {
+            let since = if is_starved { job.started.max(writing) } else { job.started };
+            now.saturating_duration_since(since) >= limit
+        };
+        let mut jobs: Vec<_> = shard.blocks.jobs().filter(is_late).map(|(job, _)| job).collect();
+        // The longest waiting first.
+        jobs.sort_by_key(|job| (job.started, job.offset, job.length));
+        for job in jobs {
+            let late = || volume.answers.late.begin(job.length);
+            fx.finished.extend(job.give_up(too_late(limit), late));
         }
+        self.finish();
     }
 }
 
@@ -50,7 +46,7 @@ pub(crate) async fn watch(volume: Weak<Volume>, limit: Option<Duration>) {
             volume.savings(&volume.stats());
         }
         if let Some(limit) = limit {
-            volume.answer_late(limit);
+            (0..volume.shards.len()).for_each(|i| Work::new(&volume).answer_late(i, limit));
         }
     }
 }

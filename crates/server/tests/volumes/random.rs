@@ -94,7 +94,7 @@ fn damaged_state_files() {
                 for block in (0..64).chain(20..40) {
                     bodies::read(&volume, block * 4096).await;
                 }
-                volume.content().unwrap().shards.remove(0)
+                undercroft_server::SavedContent::of(&volume).unwrap().shards.remove(0)
             })
         })
         .collect();

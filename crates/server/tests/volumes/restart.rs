@@ -34,7 +34,7 @@ fn fetched(store: &TestStore, from: usize) -> Vec<u64> {
 
 /// What a volume knows, through the bytes of a file.
 fn saved(volume: &Volume) -> SavedContent {
-    SavedContent::from_bytes(&volume.content().unwrap().to_bytes()).unwrap()
+    SavedContent::from_bytes(&SavedContent::of(volume).unwrap().to_bytes()).unwrap()
 }
 
 /// A volume on the same store that goes on where this one is; its data is not there yet.
@@ -47,7 +47,7 @@ fn restarted(volume: &Volume, store: &Arc<TestStore>) -> (Arc<Volume>, Restored)
 }
 
 fn residents(volume: &Volume) -> Vec<u64> {
-    let shards = volume.content().unwrap().shards;
+    let shards = SavedContent::of(volume).unwrap().shards;
     shards.iter().flat_map(|shard| HashedCache::residents_of(shard).unwrap()).collect()
 }
 
@@ -86,7 +86,7 @@ async fn a_read_of_an_unloaded_block_is_a_hit_that_waits() {
     assert_eq!([Source::Hit, Source::Joined, Source::Miss].map(count), [1, 1, 0]);
     // The rest follows, the last victim first, and nothing twice.
     assert_eq!(restored.blocks(), [4, 3, 2, 1]);
-    assert_eq!(volume.warm_up(restored).await, 3);
+    assert_eq!(restored.warm_up(&volume).await, 3);
     settle().await;
     assert_eq!(fetched(&store, log), [2, 1, 3, 4]);
     assert_eq!((volume.stats().unloaded, volume.stats().prefetched), (0, 3));
@@ -103,7 +103,7 @@ async fn demand_goes_before_the_warm_up() {
     let first = begin(&volume, READ, 3 * BLOCK, BLOCK);
     let warming = tokio::spawn({
         let volume = Arc::clone(&volume);
-        async move { volume.warm_up(restored).await }
+        async move { restored.warm_up(&volume).await }
     });
     settle().await;
     assert_eq!(fetched(&store, log), [3]);
@@ -174,7 +174,7 @@ async fn unloaded_blocks_are_evicted_trimmed_and_zeroed_like_others() {
     begin(&volume, zero, 3 * BLOCK, BLOCK).await.unwrap().unwrap();
     assert_eq!((volume.stats().resident, volume.stats().unloaded), (3, 1));
     volume.validate().unwrap();
-    assert_eq!(volume.warm_up(restored).await, 1);
+    assert_eq!(restored.warm_up(&volume).await, 1);
     settle().await;
     assert_eq!(fetched(&store, log), [9, 4]);
     assert_eq!(read(&volume, 2 * BLOCK, 3 * BLOCK).await.unwrap()[8192..], [4; 4096]);
@@ -188,7 +188,7 @@ async fn a_block_that_cannot_be_read_stays_unloaded() {
     let (volume, restored) = unloaded(config(4, "lru"), &store).await;
     store.fail_reads.store(true, Ordering::SeqCst);
     assert!(read(&volume, 2 * BLOCK, BLOCK).await.is_err());
-    volume.warm_up(restored).await;
+    restored.warm_up(&volume).await;
     settle().await;
     let stats = volume.stats();
     assert_eq!((stats.resident, stats.unloaded, stats.read_failures), (4, 4, 5));
@@ -229,7 +229,7 @@ async fn a_volume_that_shrank_or_grew_keeps_what_is_left() {
             }
             assert_eq!(left, expected, "{}", policy.name);
             volume.validate().unwrap();
-            volume.warm_up(restored).await;
+            restored.warm_up(&volume).await;
             settle().await;
             assert_eq!((volume.stats().unloaded, volume.stats().read_failures), (0, 0));
             read(&volume, 0, bytes.min(64 << 10)).await.unwrap();
@@ -258,7 +258,7 @@ async fn what_does_not_fit_is_placed_in_order() {
         let restored = volume.restore(&saved).unwrap();
         assert!(restored.starts_anew().unwrap().contains(why), "{restored:?}");
         assert_eq!(restored.blocks(), kept);
-        assert_eq!(volume.warm_up(restored).await, kept.len() as u64);
+        assert_eq!(restored.warm_up(&volume).await, kept.len() as u64);
         settle().await;
         let mut found = residents(&volume);
         let mut kept = kept.to_vec();
@@ -276,7 +276,7 @@ async fn what_does_not_fit_is_placed_in_order() {
     read(&volume, 0, 1).await.unwrap();
     let restored = volume.restore(&saved).unwrap();
     assert!(restored.starts_anew().is_some());
-    assert_eq!(volume.warm_up(restored).await, 2);
+    assert_eq!(restored.warm_up(&volume).await, 2);
     settle().await;
     assert_eq!(residents(&volume), [0, 1, 30]);
     let mut other = saved.clone();
@@ -371,7 +371,7 @@ async fn a_restart_leaves_no_trace_in_the_counts() {
                 if life % 2 == 0 {
                     tokio::spawn({
                         let again = Arc::clone(&again);
-                        async move { again.warm_up(restored).await }
+                        async move { restored.warm_up(&again).await }
                     });
                 }
                 volume = again;

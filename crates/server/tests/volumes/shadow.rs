@@ -26,7 +26,9 @@ use crate::common::{READ, Random, TestStore, Watcher, ask, config, flush, open, 
 use tokio::sync::oneshot;
 use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
-use undercroft_server::{Answer, Caller, Outcome, ReceivedHints, Volume, VolumeConfig, Write};
+use undercroft_server::{
+    Answer, Caller, Outcome, ReceivedHints, SavedContent, Volume, VolumeConfig, Write,
+};
 
 /// The unit in which the model compares, in bytes.
 const WORD: u64 = 8;
@@ -410,7 +412,7 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
             volume.validate().unwrap_or_else(|e| panic!("{what}: restored: {e}"));
             if random.one_in(2) {
                 let volume = Arc::clone(&volume);
-                tokio::spawn(async move { volume.warm_up(restored).await });
+                tokio::spawn(async move { restored.warm_up(&volume).await });
             }
         }
         number = sessions(&volume, number, &mut log, random.next_u64(), &what).await;
@@ -419,13 +421,13 @@ async fn run(mut config: VolumeConfig, alignment: u32, fail_one_in: u64, seed: u
             break;
         }
         if random.one_in(2) {
-            saved = Some(volume.content().unwrap());
+            saved = Some(SavedContent::of(&volume).unwrap());
             number = sessions(&volume, number, &mut log, random.next_u64(), &what).await;
         }
         // From here on the store works: the next try does, too.
         store.fail_one_in.store(0, Ordering::SeqCst);
         flush(&volume).await.unwrap();
-        saved = saved.or_else(|| Some(volume.content().unwrap()));
+        saved = saved.or_else(|| Some(SavedContent::of(&volume).unwrap()));
         volume.close().await.unwrap();
         volume = open(config.clone(), &store);
     }

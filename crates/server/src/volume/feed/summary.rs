@@ -84,7 +84,7 @@ impl Feed {
     /// From now on the shards note which blocks are in the summary: none yet.
     fn begin_to_list(&mut self, volume: &Volume, summary: &mut Summary) {
         for mut shard in volume.shards.each() {
-            let Some(changes) = &mut shard.watchers.content_log else { continue };
+            let Some(changes) = &mut shard.blocks.watchers.content_log else { continue };
             let log = std::mem::take(&mut changes.log);
             changes.summarized = Some(Vec::new());
             drop(shard);
@@ -98,7 +98,7 @@ impl Feed {
     pub(super) fn end_summary(&mut self, volume: &Volume) {
         self.summary = None;
         for mut shard in volume.shards.each() {
-            let log = &mut shard.watchers.content_log;
+            let log = &mut shard.blocks.watchers.content_log;
             log.iter_mut().for_each(|changes| changes.summarized = None);
         }
     }
@@ -117,8 +117,8 @@ impl Feed {
             }
             let to = from + HANDLES_PER_LOCK;
             let mut shard = volume.shards.lock(index);
-            let (mut blocks, end) = shard.cache.residents_within(from..to);
-            if let Some(changes) = &mut shard.watchers.content_log {
+            let (mut blocks, end) = shard.blocks.level.residents_within(from..to);
+            if let Some(changes) = &mut shard.blocks.watchers.content_log {
                 blocks.retain(|&(_, slot)| !changes.set_summarized(slot, true));
             }
             drop(shard);
