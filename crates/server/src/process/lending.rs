@@ -44,13 +44,13 @@ const LONG: u32 = 10;
 
 /// The task that moves memory; it ends when this is dropped.
 pub(crate) struct Lending {
-    known: Arc<Mutex<Known>>,
+    states: Arc<Mutex<States>>,
     task: JoinHandle<()>,
 }
 
 /// What is known of the volumes, by name.
 #[derive(Default)]
-pub(crate) struct Known(HashMap<String, State>);
+pub(crate) struct States(HashMap<String, State>);
 
 /// What is known of a volume.
 #[derive(Default)]
@@ -71,8 +71,8 @@ struct State {
 impl Lending {
     /// Begins to move memory among the volumes of the table that are configured to.
     pub(crate) fn start(exports: Arc<ExportTable>) -> Lending {
-        let known = Arc::<Mutex<Known>>::default();
-        let shared = Arc::clone(&known);
+        let states = Arc::<Mutex<States>>::default();
+        let shared = Arc::clone(&states);
         let task = tokio::spawn(async move {
             let mut periods = interval(PERIOD);
             periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -81,7 +81,7 @@ impl Lending {
                 shared.lock().await.pass(&cached(&exports));
             }
         });
-        Lending { known, task }
+        Lending { states, task }
     }
 
     /// Brings all volumes to the shares that are configured; nothing moves while the result is
@@ -92,17 +92,17 @@ impl Lending {
     pub(crate) async fn take_back(
         &self,
         exports: &ExportTable,
-    ) -> Result<OwnedMutexGuard<Known>, String> {
-        let mut known = Arc::clone(&self.known).lock_owned().await;
+    ) -> Result<OwnedMutexGuard<States>, String> {
+        let mut states = Arc::clone(&self.states).lock_owned().await;
         let volumes = cached(exports);
-        known.reset(&volumes);
-        let is_changing = known.0.values().any(State::is_changing);
+        states.reset(&volumes);
+        let is_changing = states.0.values().any(State::is_changing);
         if !is_changing && volumes.iter().all(is_even) {
-            return Ok(known);
+            return Ok(states);
         }
         tracing::info!("caches are about to change: all get the shares first that are configured");
-        if timeout(PATIENCE, known.even_out(&volumes)).await.is_ok() {
-            return Ok(known);
+        if timeout(PATIENCE, states.even_out(&volumes)).await.is_ok() {
+            return Ok(states);
         }
         let late = volumes.iter().find(|volume| is_over(volume));
         Err(late.map_or("a cache is still changing; try again".to_owned(), |volume| {
@@ -157,7 +157,7 @@ fn change(volume: &Arc<Volume>, blocks: u32) -> JoinHandle<()> {
     })
 }
 
-impl Known {
+impl States {
     /// Looks at the volumes after a period, and changes shares and sizes.
     fn pass(&mut self, volumes: &[Arc<Volume>]) {
         let moves = |config: &VolumeConfig| config.lends() || config.borrows();

@@ -105,7 +105,7 @@ pub(crate) fn keep(
     let blocks = unwritten.blocks.iter().flat_map(Clone::clone);
     let kept: Vec<Kept> = blocks
         .filter_map(|block| {
-            let data = volume.shards.content_of(block)?;
+            let data = volume.shards.of(block).blocks.content_of(block)?;
             Some(Kept { offset: block * unwritten.block_bytes, data })
         })
         .collect();

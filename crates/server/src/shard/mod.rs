@@ -51,6 +51,7 @@ use crate::shard::event::{Event, Goes, Leaving};
 use crate::shard::execute::{OpContext, Verdict, execute, write_now};
 use crate::shard::starved::Starved;
 
+/// A part of a volume's cache, behind a lock of its own.
 pub(crate) struct Shard {
     pub(crate) blocks: Blocks,
     pub(crate) dirty: DirtySet,
@@ -119,8 +120,8 @@ impl Shard {
         }
     }
 
-    /// Makes a block resident that is not, without counting a reference; `evicted`: because a client
-    /// evicted it, and its data are here or about to arrive this way. Returns its slot.
+    /// Makes a block resident that is not, without counting a reference. `evicted`: a client evicted
+    /// it, and its data are here or about to arrive this way. Returns its slot.
     pub(crate) fn place(
         &mut self,
         block: u64,
@@ -199,7 +200,8 @@ impl Shard {
         if let Referred { hit: true, before: None, now: Some(slot) } = referred {
             self.fill_staged(block, slot, fx);
         }
-        self.blocks.tell(&Event::Reads { block, origin });
+        let Blocks { level, watchers, pool, geometry, .. } = &mut self.blocks;
+        watchers.tell(&Event::Reads { block, origin }, level, pool, geometry);
         self.place_next(fx);
         match piece {
             Some(piece) => Ok(piece),

@@ -284,7 +284,7 @@ impl State {
     }
 
     /// A message of hints that have waited long enough, if it may be sent without a request.
-    fn late_requests(&mut self) -> Option<MessageAnswer> {
+    fn late_hints(&mut self) -> Option<MessageAnswer> {
         let now = clock::now();
         if self.is_fresh || self.waiting > 0 || self.hints.waits_since(now) < FLUSH_AFTER {
             return None;
@@ -374,7 +374,7 @@ async fn flush_hints(sender: Weak<HintSender>, wait: Arc<Notify>) {
         if let Some(away) = away {
             away.over().await;
         }
-        let answer = sender.lock().late_requests();
+        let answer = sender.lock().late_hints();
         match answer {
             Some(answer) => sender.heard(Some(answer)).await,
             None => sender.remind(&sender.lock()),

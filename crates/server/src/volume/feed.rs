@@ -150,7 +150,7 @@ impl Feed {
         self.first += self.events.len() as u64;
         self.events.clear();
         if let Some(before) = self.summary.take() {
-            self.begin_summary(volume, before.follow(), before.users());
+            self.begin_summary(volume, before.follow, before.users);
         }
     }
 
@@ -191,7 +191,7 @@ impl Follower {
             match &mut feed.summary {
                 // All share one summary. The first follower chose its shape, and each publication
                 // gives it.
-                Some(summary) => summary.join(),
+                Some(summary) => summary.users += 1,
                 None => feed.begin_summary(volume, follow, 1),
             }
         }
@@ -287,8 +287,9 @@ impl Follower {
         // A write may leave its block out of the cache, and then no change is recorded.
         if volume.geometry.mode != WriteMode::Allocate {
             let room = most - gone.len() - came.len();
-            let absent = |block: &u64| !volume.shards.is_resident(*block);
-            gone.extend(self.asked.iter().copied().filter(absent).take(room));
+            let is_out =
+                |block: &u64| volume.shards.of(*block).blocks.level.frame(*block).is_none();
+            gone.extend(self.asked.iter().copied().filter(is_out).take(room));
             gone.sort_unstable();
             gone.dedup();
         }
@@ -350,10 +351,11 @@ impl Drop for Follower {
             feed.followers.swap_remove(at);
         }
         feed.unread -= self.unread;
-        if self.follow.what == Following::Digest
-            && feed.summary.as_mut().is_some_and(Summary::leave)
-        {
-            feed.end_summary(&self.volume);
+        if let (Following::Digest, Some(summary)) = (self.follow.what, &mut feed.summary) {
+            summary.users -= 1;
+            if summary.users == 0 {
+                feed.end_summary(&self.volume);
+            }
         }
         feed.followers_changed(&self.volume);
     }

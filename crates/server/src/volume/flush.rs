@@ -73,7 +73,7 @@ impl Volume {
         bounds: &[u64],
         tries_all: bool,
     ) -> Result<(), Failed> {
-        let known = self.shards.refusals_so_far();
+        let known: Vec<_> = self.shards.each().map(|shard| shard.dirty.refusals()).collect();
         let result = || {
             let (mut is_tried, mut refused) = (true, None);
             for ((mut shard, &bound), &known) in self.shards.each().zip(bounds).zip(&known) {

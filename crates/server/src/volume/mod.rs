@@ -350,7 +350,7 @@ impl Volume {
     /// example after reconnecting to another server. Until blocks are fetched or written again,
     /// data that clients hand over are refused.
     pub fn forget_digests(&self) {
-        self.shards.tell(&Event::ContentsUnknown);
+        self.shards.each().for_each(|mut shard| shard.blocks.tell(&Event::ContentsUnknown));
     }
 }
 

@@ -18,7 +18,6 @@ use crate::job::{Completion, Completions};
 use crate::lock::lock;
 use crate::shard::Shard;
 use crate::shard::effects::{Effects, StoreRequests};
-use crate::shard::event::Event;
 use crate::shard::unflushed::Unflushed;
 use crate::volume::Volume;
 
@@ -58,19 +57,9 @@ impl Shards {
         self.all.iter().map(lock)
     }
 
-    /// Tells the watchers of all shards.
-    pub(crate) fn tell(&self, event: &Event<'_>) {
-        self.each().for_each(|mut shard| shard.blocks.tell(event));
-    }
-
     /// For each shard, the bound below which all changes answered so far have their numbers.
     pub(crate) fn changes_so_far(&self) -> Vec<u64> {
         self.each().map(|shard| shard.dirty.now()).collect()
-    }
-
-    /// For each shard, the number of changes that its store has refused so far.
-    pub(crate) fn refusals_so_far(&self) -> Vec<u64> {
-        self.each().map(|shard| shard.dirty.refusals()).collect()
     }
 
     /// Number of changes below the bounds of their shards that the store has neither taken nor
@@ -156,21 +145,12 @@ impl Shards {
         stats
     }
 
-    /// The content of a block, if it is in memory.
-    pub(crate) fn content_of(&self, block: u64) -> Option<Bytes> {
-        self.of(block).blocks.content_of(block)
-    }
-
     /// Bit 0: the block is in memory, or being read; bit 1: it is dirty.
     pub(super) fn status(&self, block: u64) -> u32 {
         let Shard { blocks, dirty, .. } = &*self.of(block);
         let is_resident = blocks.level.frame(block).is_some() && !blocks.is_unloaded(block);
         let is_dirty = dirty.within(block, block).next().is_some();
         u32::from(is_resident) | u32::from(is_dirty) << 1
-    }
-
-    pub(crate) fn is_resident(&self, block: u64) -> bool {
-        self.of(block).blocks.level.frame(block).is_some()
     }
 
     /// For each shard, the bound below which all changes answered by the store have their numbers.

@@ -12,7 +12,7 @@ use crate::config::{ServerConfig, VolumeConfig};
 use crate::http::token;
 use crate::process::arrivals::First;
 use crate::process::change::has_room;
-use crate::process::lending::Known;
+use crate::process::lending::States;
 use crate::process::memory_limit;
 use crate::process::run::Running;
 
@@ -37,7 +37,7 @@ pub(super) struct Plan {
     /// All volumes as they will be.
     volumes: Vec<VolumeConfig>,
     /// While this is held nothing is lent.
-    nothing_is_lent: Option<OwnedMutexGuard<Known>>,
+    nothing_is_lent: Option<OwnedMutexGuard<States>>,
 }
 
 impl Plan {

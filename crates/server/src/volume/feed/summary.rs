@@ -32,8 +32,10 @@ const WORDS_FOR_ONE: u64 = 512;
 #[derive(Debug)]
 pub(super) struct Summary {
     publisher: Publisher,
-    users: usize,
-    follow: Follow,
+    /// Number of followers that want it.
+    pub(super) users: usize,
+    /// What the first of them asked for.
+    pub(super) follow: Follow,
     hashes: u64,
     /// Shard and handle from which on blocks are missing; `None`: it is complete.
     missing_from: Option<(usize, u32)>,
@@ -133,25 +135,6 @@ impl Feed {
 }
 
 impl Summary {
-    pub(super) fn follow(&self) -> Follow {
-        self.follow
-    }
-
-    pub(super) fn users(&self) -> usize {
-        self.users
-    }
-
-    /// One more follower wants it.
-    pub(super) fn join(&mut self) {
-        self.users += 1;
-    }
-
-    /// A follower left. Returns whether it was the last.
-    pub(super) fn leave(&mut self) -> bool {
-        self.users -= 1;
-        self.users == 0
-    }
-
     /// Whether blocks are missing in it.
     pub(super) fn is_being_made(&self) -> bool {
         self.missing_from.is_some()
