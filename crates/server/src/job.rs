@@ -97,18 +97,15 @@ pub(crate) struct RequestContext {
 impl RequestContext {
     /// Ends the request.
     pub(crate) fn complete(self, outcome: Outcome) -> Completion {
-        let Self { reply, operation, started } = self;
-        Completion { reply, outcome, operation, source: Source::Hit, started }
+        Completion { asked: self, outcome, source: Source::Hit }
     }
 }
 
 /// A request that is done; it is answered when no lock is held.
 pub(crate) struct Completion {
-    pub(crate) reply: Reply,
+    pub(crate) asked: RequestContext,
     pub(crate) outcome: Outcome,
-    pub(crate) operation: CommandKind,
     pub(crate) source: Source,
-    pub(crate) started: Instant,
 }
 
 impl Job {
@@ -119,15 +116,9 @@ impl Job {
         durable: bool,
         started: Instant,
     ) -> Self {
-        let progress = Progress {
-            left: 1,
-            pieces: Pieces::default(),
-            source: Source::Hit,
-            failed: None,
-            reply: None,
-            late: None,
-        };
-        let (_room, progress) = (None, Mutex::new(progress));
+        let (pieces, failed, reply, late, _room) = Default::default();
+        let source = Source::Hit;
+        let progress = Mutex::new(Progress { left: 1, pieces, source, failed, reply, late });
         Self { kind, offset, length, durable, started, _room, progress }
     }
 
@@ -224,7 +215,8 @@ impl Job {
             JobKind::Write(_) | JobKind::Zero => CommandKind::Write,
             JobKind::Prefetch => CommandKind::Cache,
         };
-        Completion { reply, outcome, operation, source, started: self.started }
+        let asked = RequestContext { reply, operation, started: self.started };
+        Completion { asked, outcome, source }
     }
 
     fn one_less(&self, mut progress: MutexGuard<'_, Progress>) -> Option<Completion> {
@@ -290,7 +282,8 @@ impl Completions {
     /// Adds a request.
     #[inline(always)]
     pub(crate) fn push(&mut self, finished: Completion) {
-        let Completion { reply, outcome, operation, source, started } = finished;
+        let Completion { asked: RequestContext { reply, operation, started }, outcome, source } =
+            finished;
         let kind = (operation, source, started);
         match self.runs.last_mut() {
             Some((last, count)) if *last == kind => *count += 1,

@@ -131,14 +131,8 @@ pub(crate) struct Account {
 
 impl Account {
     pub(crate) fn new(now: Instant, unix_s: u64) -> Self {
-        Self {
-            last: Counted::default(),
-            ended: now,
-            miss_s: None,
-            saved: Saved::default(),
-            day: unix_s / DAY_S,
-            before_today: Saved::default(),
-        }
+        let (last, miss_s, saved, before_today) = Default::default();
+        Self { last, ended: now, miss_s, saved, day: unix_s / DAY_S, before_today }
     }
 
     /// Whether a period is over.

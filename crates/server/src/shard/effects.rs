@@ -3,8 +3,6 @@
 //!
 //! Not here: how the store is asked, and what its answers do (`operations/`).
 
-use std::mem::take;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -81,29 +79,6 @@ pub(crate) struct Ended {
     pub(crate) is_alone: bool,
     /// Whether the store may have lost meanwhile what it had answered; only if it answered well.
     pub(crate) is_lost: bool,
-}
-
-impl Effects {
-    /// Asks for the content of a block, for a job.
-    pub(super) fn fetch(&mut self, first: u64, job: Arc<Job>) {
-        let (memory, piggybacked) = (Vec::new(), take(&mut self.piggybacked));
-        self.store.fetches.push(Fetch { first, job, memory, piggybacked });
-    }
-
-    /// Asks for a write of `bytes` of the volume, which are in this block: the job's own data, or
-    /// these.
-    pub(super) fn write(
-        &mut self,
-        first: u64,
-        job: Arc<Job>,
-        data: Option<Bytes>,
-        bytes: Range<u64>,
-    ) {
-        let Range { start: offset, end } = bytes;
-        let (count, piggybacked) = (1, take(&mut self.piggybacked));
-        let write = ClientWrite { first, count, job, bytes: data, offset, end, piggybacked };
-        self.store.writes.push(write);
-    }
 }
 
 impl StoreRequests {

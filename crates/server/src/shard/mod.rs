@@ -35,10 +35,11 @@ pub(crate) mod validate;
 pub(crate) mod watchers;
 mod write_outs;
 
+use std::mem::take;
 use std::sync::Arc;
 
 use undercroft_cache::placement::DataSource;
-use undercroft_cache::{Asker, Frame, Referred, Request};
+use undercroft_cache::{Frame, Referred, Request};
 use undercroft_nbd::Piece;
 
 use crate::counters::{Source, Stats};
@@ -46,7 +47,7 @@ use crate::job::{BlockOp, Job};
 use crate::shard::blocks::Blocks;
 use crate::shard::content::{Active, Content, Origin, Running, Slot};
 use crate::shard::dirty::DirtySet;
-use crate::shard::effects::Effects;
+use crate::shard::effects::{ClientWrite, Effects, Fetch};
 use crate::shard::event::{Event, Goes, Leaving};
 use crate::shard::execute::{OpContext, Verdict, execute, write_now};
 use crate::shard::starved::Starved;
@@ -62,25 +63,12 @@ pub(crate) struct Shard {
     pub(crate) starved: Starved,
 }
 
-/// Whose reference to a block it is, and whether it belongs to a recognised stream.
-#[derive(Clone, Copy)]
-pub(crate) struct Requester {
-    pub(crate) asker: Asker,
-    pub(crate) is_streamed: bool,
-}
-
 impl Shard {
-    /// A write of a block, `is_whole` or in part. Returns whether it hit, and the block's slot now.
-    pub(crate) fn write(
-        &mut self,
-        block: u64,
-        is_whole: bool,
-        Requester { asker, is_streamed }: Requester,
-        fx: &mut Effects,
-    ) -> (bool, Option<Frame>) {
-        let request = Request { block, is_write: true, is_whole, is_streamed, asker };
+    /// A write of a block. Returns whether it hit, and the block's slot now.
+    pub(crate) fn write(&mut self, request: &Request, fx: &mut Effects) -> (bool, Option<Frame>) {
+        let Request { block, asker, .. } = *request;
         let referred =
-            self.blocks.level.request(&request, || self.blocks.geometry.first_touch(block));
+            self.blocks.level.request(request, || self.blocks.geometry.first_touch(block));
         self.carry_out(block, referred, fx);
         if referred.before.is_none() && referred.now.is_some() {
             self.blocks.tell(&Event::Returned { block });
@@ -120,8 +108,8 @@ impl Shard {
         }
     }
 
-    /// Makes a block resident that is not, without counting a reference. `evicted`: a client evicted
-    /// it, and its data are here or about to arrive this way. Returns its slot.
+    /// Makes a block resident that is not, without counting a reference. `evicted`: a client has
+    /// evicted it, and its data are here or about to arrive this way. Returns its slot.
     pub(crate) fn place(
         &mut self,
         block: u64,
@@ -172,15 +160,13 @@ impl Shard {
     /// Reads a block: the bytes `span` of it, if they are available at once.
     pub(crate) fn read_now(
         &mut self,
-        block: u64,
+        request: &Request,
         span: (usize, usize),
-        Requester { asker, is_streamed }: Requester,
         fx: &mut Effects,
     ) -> Result<Piece, Source> {
-        let is_whole = span == (0, self.blocks.geometry.len(block));
-        let request = Request { block, is_write: false, is_whole, is_streamed, asker };
+        let block = request.block;
         let referred =
-            self.blocks.level.request(&request, || self.blocks.geometry.first_touch(block));
+            self.blocks.level.request(request, || self.blocks.geometry.first_touch(block));
         let mut origin = Origin::Used;
         let piece = match referred {
             Referred { hit: false, .. } => None,
@@ -274,7 +260,8 @@ impl Shard {
                     if placement.is_some_and(|placement| placement.join_reload(block)) {
                         return;
                     }
-                    return fx.fetch(block, job);
+                    let (memory, piggybacked) = (Vec::new(), take(&mut fx.piggybacked));
+                    return fx.store.fetches.push(Fetch { first: block, job, memory, piggybacked });
                 }
                 Verdict::Write(bytes, offset) => {
                     record.running = Running::Write;
@@ -283,7 +270,9 @@ impl Shard {
                         None => geometry.start(block) + job.span(block, geometry).1 as u64,
                         Some(bytes) => offset + bytes.len() as u64,
                     };
-                    return fx.write(block, job, bytes, offset..end);
+                    let (first, count, piggybacked) = (block, 1, take(&mut fx.piggybacked));
+                    let write = ClientWrite { first, count, job, bytes, offset, end, piggybacked };
+                    return fx.store.writes.push(write);
                 }
                 // The block's own write-out will free a frame.
                 Verdict::Starve if writing_out => return,
@@ -317,7 +306,7 @@ impl Shard {
                 frame[..bytes.len()].copy_from_slice(bytes);
                 state.content = Content::Frame(frame.freeze());
             } else if state.dirty.is_none() {
-                given_up = std::mem::take(&mut state.content);
+                given_up = take(&mut state.content);
             }
         }
         let to = match slot {

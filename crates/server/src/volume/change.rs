@@ -254,23 +254,19 @@ impl<'v> Change<'v> {
         }
     }
 
+    /// Brings a shard to a capacity, a step under each hold of its lock.
     async fn resize_shard(&self, index: usize, capacity: u32) {
         let volume = self.volume;
-        while !volume.answers.is_closing() && !self.resize_step(index, capacity) {
+        let most = if volume.geometry.write_back { STEP_DIRTY } else { STEP };
+        let is_done = || {
+            let work = Work::waking_flusher(volume);
+            work.on(index, |shard, fx| shard.resize(capacity, most, fx))
+        };
+        while !volume.answers.is_closing() && !is_done() {
             let is_calm = || volume.shards.lock(index).leaving() <= WRITE_OUTS_MAX;
             volume.until(|| (volume.answers.is_closing() || is_calm()).then_some(())).await;
             tokio::task::yield_now().await;
         }
-    }
-
-    /// Brings a shard closer to a capacity. Returns whether it has it now.
-    fn resize_step(&self, index: usize, capacity: u32) -> bool {
-        let most = if self.volume.geometry.write_back { STEP_DIRTY } else { STEP };
-        let mut work = Work::waking_flusher(self.volume);
-        let (shard, fx) = work.nth_shard(index);
-        let is_done = shard.resize(capacity, most, fx);
-        work.finish();
-        is_done
     }
 
     /// Replaces policy and placement in all shards.
@@ -294,11 +290,9 @@ impl<'v> Change<'v> {
     /// Replaces policy and placement in a shard. Returns false if it must finish a reload before.
     fn replace_one(&self, index: usize, hasher: Option<Hasher>) -> Result<bool, String> {
         let after = &self.after;
-        let mut work = Work::waking_flusher(self.volume);
-        let (shard, fx) = work.nth_shard(index);
         let seed = after.seed.wrapping_add(index as u64);
-        let result = shard.replace(after, seed, hasher, fx);
-        work.finish();
+        let work = Work::waking_flusher(self.volume);
+        let result = work.on(index, |shard, fx| shard.replace(after, seed, hasher, fx));
         result.map_err(|error| error.to_string())
     }
 }

@@ -196,16 +196,10 @@ impl Follower {
             }
         }
         let work = std::mem::take(&mut feed.work);
-        let follower = Self {
-            volume: Arc::clone(volume),
-            follow,
-            generation: feed.generation,
-            cursor: feed.end(),
-            sequence: None,
-            pending: VecDeque::new(),
-            unread: 0,
-            asked: Vec::new(),
-        };
+        let (generation, cursor, volume) = (feed.generation, feed.end(), Arc::clone(volume));
+        let (sequence, pending, unread, asked) = Default::default();
+        let follower =
+            Self { volume, follow, generation, cursor, sequence, pending, unread, asked };
         Ok((Some(follower), work))
     }
 

@@ -75,12 +75,8 @@ impl HintBatch {
     /// A batch for a message that also has other hints.
     pub(crate) fn of_message(sender: Sender) -> HintBatch {
         let Sender { client, arrived_us, .. } = sender;
-        HintBatch {
-            client,
-            arrived_us,
-            gone: Vec::with_capacity(2 * TOGETHER as usize),
-            ..Self::default()
-        }
+        let gone = Vec::with_capacity(2 * TOGETHER as usize);
+        HintBatch { client, arrived_us, gone, ..Self::default() }
     }
 
     /// Whether no message was noted.

@@ -39,14 +39,9 @@ pub(crate) struct Losses {
 impl Losses {
     /// `delays`: the volume answers writes before the store has them.
     pub(crate) fn of(store: &Arc<dyn Store>, delays: bool) -> Arc<Losses> {
-        let losses = Losses {
-            store: Arc::clone(store),
-            epoch: AtomicU64::new(0),
-            confirms: delays && store.losses().is_some(),
-            spanned: AtomicU64::new(0),
-            told: AtomicU64::new(0),
-            times_told: AtomicU64::new(0),
-        };
+        let (store, confirms) = (Arc::clone(store), delays && store.losses().is_some());
+        let (epoch, spanned, told, times_told) = Default::default();
+        let losses = Losses { store, epoch, confirms, spanned, told, times_told };
         losses.told.store(losses.all(), Ordering::SeqCst);
         Arc::new(losses)
     }

@@ -204,11 +204,10 @@ impl RangeOp {
                 tokio::task::yield_now().await;
             }
         }
-        let mut work = Work::new(volume);
-        let (shard, fx) = work.nth_shard(index);
-        let content = is_ok.then(|| self.content(is_ok, begun));
-        shard.end_range(*number, blocks, content, fx);
-        work.finish();
+        Work::new(volume).on(index, |shard, fx| {
+            let content = is_ok.then(|| self.content(is_ok, begun));
+            shard.end_range(*number, blocks, content, fx);
+        });
     }
 
     /// What the blocks have from now on.

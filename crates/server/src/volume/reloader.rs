@@ -59,12 +59,11 @@ impl Reload {
         let (store, epoch) = (Arc::clone(&volume.store), volume.losses.epoch());
         let read = async move { read_into(&*store, offset, once((memory, length))).await };
         let result = volume.store_health.ask(StoreRequest::Read, read).await.map(Memory::only);
-        let mut work = Work::new(&volume);
-        let (shard, fx) = work.nth_shard(shard);
-        // Checked under the lock: a loss that comes later finds what is stored here.
-        let is_lost = result.is_ok() && volume.losses.epoch() != epoch;
-        shard.end_reload(Ended { result, is_alone: true, is_lost }, fx);
-        work.finish();
+        Work::new(&volume).on(shard, |shard, fx| {
+            // Checked under the lock: a loss that comes later finds what is stored here.
+            let is_lost = result.is_ok() && volume.losses.epoch() != epoch;
+            shard.end_reload(Ended { result, is_alone: true, is_lost }, fx);
+        });
         volume.progress.notify_waiters();
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use undercroft_cache::{Asker, ClientEviction};
+use undercroft_cache::{self as cache, Asker, ClientEviction};
 use undercroft_nbd::{self as nbd, Command, CommandKind, Failure, Piece, Pieces, Reply, Request};
 use undercroft_store::Zeroing;
 
@@ -14,7 +14,6 @@ use crate::clock;
 use crate::counters::Source;
 use crate::job::{BlockOp, Completion, Job, JobKind, Payload, RequestContext, Room};
 use crate::lock::lock;
-use crate::shard::Requester;
 use crate::shard::ranges::RangeKind;
 use crate::volume::clients::Caller;
 use crate::volume::direct::DirectRequest;
@@ -213,9 +212,11 @@ impl Work<'_> {
             let start = geometry.start(block);
             let from = offset.saturating_sub(start) as usize;
             let to = (offset + length - start).min(geometry.block_bytes()) as usize;
+            let (is_write, is_whole) = (false, (from, to) == (0, geometry.len(block)));
+            let is_streamed = block >= streamed;
             let (shard, fx) = self.shard(block);
-            let by = Requester { asker, is_streamed: block >= streamed };
-            match shard.read_now(block, (from, to), by, fx) {
+            let request = cache::Request { block, is_write, is_whole, is_streamed, asker };
+            match shard.read_now(&request, (from, to), fx) {
                 Ok(piece) => pieces.push(piece),
                 Err(source) => {
                     let job = job.get_or_insert_with(|| {
@@ -245,10 +246,11 @@ impl Work<'_> {
         let streamed = self.streamed_from(blocks.clone());
         let refer = |block, job: &Job, work: &mut Work<'_>| {
             let (from, to) = job.span(block, &volume.geometry);
-            let is_whole = to - from == volume.geometry.len(block);
+            let (is_write, is_whole) = (true, to - from == volume.geometry.len(block));
+            let is_streamed = block >= streamed;
             let (shard, fx) = work.shard(block);
-            let by = Requester { asker, is_streamed: block >= streamed };
-            let (hit, slot) = shard.write(block, is_whole, by, fx);
+            let request = cache::Request { block, is_write, is_whole, is_streamed, asker };
+            let (hit, slot) = shard.write(&request, fx);
             (if hit { Source::Hit } else { Source::Miss }, slot)
         };
         let (mut source, mut waits) = (Source::Hit, None);

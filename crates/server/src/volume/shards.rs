@@ -221,15 +221,8 @@ pub(crate) struct Work<'v> {
 
 impl<'v> Work<'v> {
     pub(crate) fn new(volume: &'v Arc<Volume>) -> Self {
-        Self {
-            volume,
-            guard: None,
-            steps: 0,
-            at_once: false,
-            wakes_flusher: false,
-            work_debt: 0,
-            fx: Effects::default(),
-        }
+        let (guard, steps, at_once, wakes_flusher, work_debt, fx) = Default::default();
+        Self { volume, guard, steps, at_once, wakes_flusher, work_debt, fx }
     }
 
     /// Like `new`, but wakes the flusher when too many blocks are dirty.
@@ -267,6 +260,18 @@ impl<'v> Work<'v> {
         let volume = self.volume;
         let (_, shard) = self.guard.get_or_insert_with(|| (index, volume.shards.lock(index)));
         (shard, &mut self.fx)
+    }
+
+    /// Does all of the work, in one shard.
+    pub(crate) fn on<T>(
+        mut self,
+        index: usize,
+        what: impl FnOnce(&mut Shard, &mut Effects) -> T,
+    ) -> T {
+        let (shard, fx) = self.nth_shard(index);
+        let result = what(shard, fx);
+        self.finish();
+        result
     }
 
     /// Adds a request that ended without a shard.

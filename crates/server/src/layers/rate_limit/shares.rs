@@ -142,15 +142,8 @@ pub(super) struct Shares<T> {
 
 impl<T> Shares<T> {
     pub(super) fn new(rates: Rates, of_each: Rates, now: Instant) -> Self {
-        Self {
-            rates,
-            volume: rates.buckets(now),
-            of_each,
-            clients: HashMap::new(),
-            ready: BTreeSet::new(),
-            resting: BTreeSet::new(),
-            served: 0,
-        }
+        let (clients, ready, resting, served) = Default::default();
+        Self { rates, volume: rates.buckets(now), of_each, clients, ready, resting, served }
     }
 
     /// Changes the limits. Each has one second's worth at once.
