@@ -108,7 +108,7 @@ impl FirstLevel for ReportingLevel<'_> {
             let data = data.then(|| player.content(number));
             self.hints.add_rider(self.layout.place(self.trace, number), data, now);
         }
-        if served.frame.is_some() {
+        if served.now.is_some() {
             self.hints.cancel(block);
         } else if is_write {
             self.hints.keep_data(&(block..block + 1));
