@@ -76,16 +76,20 @@ fn put_data(out: &mut Outbox, offer: &Offer, ticket: &Ticket, pieces: Pieces) {
         return;
     }
     if offer.structured {
-        let length = 8 + length as u32;
-        let (flags, kind) = (CHUNK_DONE, CHUNK_DATA);
-        let header = ChunkHeader { flags, kind, cookie: ticket.cookie, length };
-        let mut head = [0; ReplyHeader::CHUNK_SIZE + 8];
-        head[..20].copy_from_slice(&header.bytes());
-        head[20..].copy_from_slice(&ticket.offset.to_be_bytes());
-        put_pieces(out, &head, pieces);
+        put_chunk(out, CHUNK_DONE, ticket, pieces);
     } else {
         put_pieces(out, &ReplyHeader::simple(0, ticket.cookie), pieces);
     }
+}
+
+/// Appends data as one chunk.
+fn put_chunk(out: &mut Outbox, flags: u16, ticket: &Ticket, pieces: Pieces) {
+    let (kind, length) = (CHUNK_DATA, 8 + pieces.len() as u32);
+    let header = ChunkHeader { flags, kind, cookie: ticket.cookie, length };
+    let mut head = [0; ReplyHeader::CHUNK_SIZE + 8];
+    head[..20].copy_from_slice(&header.bytes());
+    head[20..].copy_from_slice(&ticket.offset.to_be_bytes());
+    put_pieces(out, &head, pieces);
 }
 
 /// Appends a header and pieces; the first piece shares the header's part.
@@ -110,15 +114,11 @@ fn put_start(out: &mut Outbox, offer: &Offer, ticket: &Ticket, mut pieces: Piece
         }
         return put_data(out, offer, ticket, pieces);
     }
-    let cookie = ticket.cookie;
     if length > 0 {
-        let header = ChunkHeader { flags: 0, kind: CHUNK_DATA, cookie, length: 8 + length as u32 };
-        let mut head = [0; ReplyHeader::CHUNK_SIZE + 8];
-        head[..20].copy_from_slice(&header.bytes());
-        head[20..].copy_from_slice(&ticket.offset.to_be_bytes());
-        put_pieces(out, &head, pieces);
+        put_chunk(out, 0, ticket, pieces);
     }
-    let header = ChunkHeader { flags: CHUNK_DONE, kind: CHUNK_HOLE, cookie, length: 12 };
+    let (flags, kind) = (CHUNK_DONE, CHUNK_HOLE);
+    let header = ChunkHeader { flags, kind, cookie: ticket.cookie, length: 12 };
     out.head(&header.bytes());
     let mut hole = BytesMut::with_capacity(12);
     hole.put_u64(ticket.offset + length);

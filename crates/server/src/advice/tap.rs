@@ -108,7 +108,6 @@ impl Tap {
     }
 
     /// Notes requests of a client that arrived together, without those that the volume refuses.
-    #[inline]
     pub(crate) fn note(
         &self,
         requests: &[Request],
@@ -116,56 +115,13 @@ impl Tap {
         caller: Caller,
         at_us: impl FnOnce() -> u64,
     ) {
-        if self.used() {
-            self.note_sampled(requests, geometry, caller, at_us);
+        if !self.used() {
+            return;
         }
-    }
-
-    fn note_sampled(
-        &self,
-        requests: &[Request],
-        geometry: &Geometry,
-        caller: Caller,
-        at_us: impl FnOnce() -> u64,
-    ) {
-        let sample = Sample::with_threshold(self.threshold.load(Ordering::Relaxed), self.seed);
-        let before = self.reads.load(Ordering::Relaxed);
-        let mut reads = 0;
-        let mut batch = Batch { tap: self, notes: None, at_us: Some(at_us), now_us: 0 };
-        for Request { command, offset, length, .. } in requests {
-            let is_read = match command {
-                Command::Read { .. } => true,
-                Command::Write { .. } if !self.is_read_only => false,
-                Command::Trim | Command::WriteZeroes { .. } if !self.is_read_only => {
-                    let blocks = whole_blocks(geometry, *offset, *length);
-                    for block in blocks.filter(|&block| sample.takes(block)) {
-                        batch.push(block, Kind::Discarded, caller, before + reads);
-                    }
-                    continue;
-                }
-                _ => continue,
-            };
-            let end = offset.checked_add(*length);
-            if *length == 0 || end.is_none_or(|end| end > geometry.size()) {
-                continue;
-            }
-            for block in geometry.blocks(*offset, *length) {
-                reads += u64::from(is_read);
-                if !sample.takes(block) {
-                    continue;
-                }
-                let start = geometry.start(block);
-                let covered = offset.max(&start)..&(offset + length);
-                let is_whole =
-                    *covered.start == start && *covered.end >= start + geometry.len(block) as u64;
-                let tells = caller.tells;
-                let kind = match is_read {
-                    true => Kind::Read { is_whole, tells },
-                    false => Kind::Write { is_whole, tells },
-                };
-                batch.push(block, kind, caller, before + reads);
-            }
-        }
+        let mut batch = self.batch(caller, Some(at_us));
+        let before = batch.reads;
+        requests.iter().for_each(|request| batch.note(request, geometry));
+        let reads = batch.reads - before;
         drop(batch);
         self.reads.fetch_add(reads, Ordering::Relaxed);
     }
@@ -176,29 +132,67 @@ impl Tap {
         if !self.used() {
             return;
         }
-        let sample = Sample::with_threshold(self.threshold.load(Ordering::Relaxed), self.seed);
-        let (caller, reads) = (Caller { client, tells: true }, self.reads.load(Ordering::Relaxed));
+        let mut batch = self.batch(Caller { client, tells: true }, None::<fn() -> u64>);
+        let sample = batch.sample;
         for gone in gone.iter().filter(|gone| sample.takes(gone.block)) {
-            let at_us = Some(|| gone.evicted_us);
-            let mut batch = Batch { tap: self, notes: None, at_us, now_us: 0 };
-            batch.push(gone.block, Kind::Evicted { has_contents }, caller, reads);
+            batch.now_us = gone.evicted_us;
+            batch.push(gone.block, Kind::Evicted { has_contents });
         }
+    }
+
+    fn batch<F>(&self, caller: Caller, at_us: Option<F>) -> Batch<'_, F> {
+        let sample = Sample::with_threshold(self.threshold.load(Ordering::Relaxed), self.seed);
+        let reads = self.reads.load(Ordering::Relaxed);
+        Batch { tap: self, sample, caller, reads, notes: None, at_us, now_us: 0 }
     }
 }
 
-/// Notes of requests that arrived together. Only if there is one, the lock is taken and the time
-/// asked for.
+/// Notes of what a client asked or told together. Only if there is one, the lock is taken and the
+/// time asked for.
 struct Batch<'a, F> {
     tap: &'a Tap,
+    sample: Sample,
+    caller: Caller,
+    /// Blocks read so far, in the sample or not.
+    reads: u64,
     notes: Option<MutexGuard<'a, Notes>>,
+    /// Tells the time, unless `now_us` is it already.
     at_us: Option<F>,
     now_us: u64,
 }
 
 impl<F: FnOnce() -> u64> Batch<'_, F> {
-    /// Notes something about a block of the sample, after so many reads.
+    fn note(&mut self, request: &Request, geometry: &Geometry) {
+        let (offset, length) = (request.offset, request.length);
+        let (sample, tells) = (self.sample, self.caller.tells);
+        let is_read = match request.command {
+            Command::Read { .. } => true,
+            Command::Write { .. } if !self.tap.is_read_only => false,
+            Command::Trim | Command::WriteZeroes { .. } if !self.tap.is_read_only => {
+                let blocks = whole_blocks(geometry, offset, length).filter(|&b| sample.takes(b));
+                return blocks.for_each(|block| self.push(block, Kind::Discarded));
+            }
+            _ => return,
+        };
+        let end = offset.checked_add(length);
+        if length == 0 || end.is_none_or(|end| end > geometry.size()) {
+            return;
+        }
+        for block in geometry.blocks(offset, length) {
+            self.reads += u64::from(is_read);
+            if sample.takes(block) {
+                let start = geometry.start(block);
+                let end = start + geometry.len(block) as u64;
+                let is_whole = offset <= start && end <= offset + length;
+                let written = Kind::Write { is_whole, tells };
+                self.push(block, if is_read { Kind::Read { is_whole, tells } } else { written });
+            }
+        }
+    }
+
+    /// Notes something about a block of the sample.
     #[cold]
-    fn push(&mut self, block: u64, kind: Kind, caller: Caller, reads: u64) {
+    fn push(&mut self, block: u64, kind: Kind) {
         if let Some(at_us) = self.at_us.take() {
             self.now_us = at_us();
         }
@@ -208,10 +202,10 @@ impl<F: FnOnce() -> u64> Batch<'_, F> {
             return;
         }
         // Another thread may have noted later reads already.
-        let since = reads.saturating_sub(notes.reads);
-        notes.reads = notes.reads.max(reads);
+        let since = self.reads.saturating_sub(notes.reads);
+        notes.reads = notes.reads.max(self.reads);
         let reads = u32::try_from(since).unwrap_or(u32::MAX);
-        let (at_us, client) = (self.now_us, caller.client);
+        let (at_us, client) = (self.now_us, self.caller.client);
         notes.events.push(Event { block, at_us, reads, kind, client });
     }
 }
