@@ -60,15 +60,3 @@ impl From<io::Error> for Failed {
         Self::new(failure, &error.to_string())
     }
 }
-
-/// The protocol's answer for an outcome.
-#[inline]
-pub(crate) fn told(outcome: Outcome) -> undercroft_nbd::Answer {
-    use undercroft_nbd::Answer as Told;
-    match outcome {
-        Ok(Answer::Done) => Told::Done,
-        Ok(Answer::Data(pieces)) => Told::Data(pieces),
-        Ok(Answer::Extents(extents)) => Told::Extents(vec![(BASE_ALLOCATION, extents)]),
-        Err(failed) => Told::Failed(failed.failure, failed.message.to_string()),
-    }
-}

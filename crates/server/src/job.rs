@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use undercroft_nbd::{CommandKind, Piece, Pieces, Replies, Reply};
+use undercroft_nbd::{Answer as Told, CommandKind, Piece, Pieces, Replies, Reply};
 
-use crate::answer::{Answer, Failed, Outcome, told};
+use crate::answer::{Answer, BASE_ALLOCATION, Failed, Outcome};
 use crate::clock;
 use crate::counters::{Latencies, Source};
 use crate::geometry::Geometry;
@@ -289,7 +289,13 @@ impl Completions {
             Some((last, count)) if *last == kind => *count += 1,
             _ => self.runs.push((kind, 1)),
         }
-        self.replies.add(reply, told(outcome));
+        let told = match outcome {
+            Ok(Answer::Done) => Told::Done,
+            Ok(Answer::Data(pieces)) => Told::Data(pieces),
+            Ok(Answer::Extents(extents)) => Told::Extents(vec![(BASE_ALLOCATION, extents)]),
+            Err(failed) => Told::Failed(failed.failure, failed.message.to_string()),
+        };
+        self.replies.add(reply, told);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
