@@ -211,7 +211,6 @@ fn links_in_documents_lead_somewhere() {
     report("links that lead nowhere", &wrong);
 }
 
-/// Every page can be found from the index.
 /// Files of the source that documents name, but for those that an example would add.
 #[test]
 fn source_files_in_documents_exist() {
@@ -235,6 +234,32 @@ fn source_files_in_documents_exist() {
     report("files that are not there", &wrong);
 }
 
+/// The page on a cached read names functions behind their file: `a/src/b.rs`: `one`, `two`.
+#[test]
+fn functions_on_the_page_of_a_cached_read_are_in_their_files() {
+    let page = fs::read_to_string(root().join("docs/developer/a-cached-read.md")).unwrap();
+    // What is quoted, each with the text before it.
+    let parts: Vec<&str> = page.split('`').collect();
+    let (mut file, mut count, mut wrong) = (None, 0, Vec::new());
+    for pair in parts.chunks_exact(2) {
+        let (before, name) = (pair[0].trim(), pair[1]);
+        if name.ends_with(".rs") {
+            file = Some(name);
+            continue;
+        }
+        file = file.filter(|_| matches!(before, ":" | ","));
+        let Some(file) = file else { continue };
+        let source = fs::read_to_string(root().join("crates").join(file)).unwrap_or_default();
+        let is_defined = ["(", "<"].iter().any(|next| source.contains(&format!("fn {name}{next}")));
+        if !is_defined {
+            wrong.push(format!("{file}: {name}"));
+        }
+        count += 1;
+    }
+    assert!(count > 100, "the page is written otherwise: {count} functions");
+    report("functions that are not in the files that a-cached-read.md names", &wrong);
+}
+
 /// The simulation of faults takes cures out by patches, which must go on applying.
 #[test]
 fn patches_of_the_simulation_apply() {
@@ -253,6 +278,7 @@ fn patches_of_the_simulation_apply() {
     report("patches that do not apply", &wrong);
 }
 
+/// Every page can be found from the index.
 #[test]
 fn the_index_names_every_document() {
     let index = fs::read_to_string(root().join("docs/README.md")).unwrap();
