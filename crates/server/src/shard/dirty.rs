@@ -435,6 +435,8 @@ mod tests {
         assert!(set.refused_since(0, bound).is_some());
         assert!(set.refused_since(1, bound).is_none() && set.refused_since(1, 2).is_some());
         assert!(set.is_tried_below(2) && set.count() == 2);
+        set.want_below(2, set.refusals());
+        assert!(!set.is_tried_below(2), "a flush that came later tries again");
     }
 
     #[test]

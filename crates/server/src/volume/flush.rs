@@ -77,6 +77,7 @@ impl Volume {
         let result = || {
             let (mut is_tried, mut refused) = (true, None);
             for ((mut shard, &bound), &known) in self.shards.each().zip(bounds).zip(&known) {
+                // First: what was refused before is tried again, and so is not over.
                 shard.dirty.want_below(bound, known);
                 is_tried &= shard.dirty.is_tried_below(bound);
                 refused = refused.or(shard.dirty.refused_since(known, bound));

@@ -113,7 +113,9 @@ impl Order {
         self.newest[cell] = entry;
         self.lens[cell] += 1;
         self.len += 1;
-        self.mark(cell);
+        if self.lens[cell] == 1 {
+            self.mark(cell);
+        }
     }
 
     /// Takes a block out of the order.
@@ -126,7 +128,9 @@ impl Order {
         self.blocks.remove(class_of(cell), entry);
         self.lens[cell] -= 1;
         self.len -= 1;
-        self.mark(cell);
+        if self.lens[cell] == 0 {
+            self.mark(cell);
+        }
     }
 
     /// The back of a filled cell.
@@ -173,16 +177,23 @@ impl Order {
     /// than `end`.
     #[inline(always)]
     fn pass_on(&mut self, cell: usize, tick: u32, end: u32) {
-        while self.lens[cell] > 0 {
-            let Some(oldest) = self.oldest(cell) else { return };
-            let block = self.blocks.data_mut(oldest);
+        let (mut passed, mut next) = (0, None);
+        if self.lens[cell] > 0 {
+            next = self.oldest(cell);
+        }
+        while let Some(entry) = next.filter(|_| passed < self.lens[cell]) {
+            let block = self.blocks.data_mut(entry);
             if tick - block.last < end {
-                return;
+                break;
             }
             block.bucket += 1;
-            self.newest[cell + 1] = oldest;
-            self.lens[cell] -= 1;
-            self.lens[cell + 1] += 1;
+            self.newest[cell + 1] = entry;
+            passed += 1;
+            next = self.blocks.prev(entry);
+        }
+        if passed > 0 {
+            self.lens[cell] -= passed;
+            self.lens[cell + 1] += passed;
             self.mark(cell);
             self.mark(cell + 1);
         }
