@@ -5,7 +5,7 @@ CARGO ?= cargo
 BUILT = target/release
 UNDERCROFT = $(BUILT)/undercroft
 
-.PHONY: help build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto tuned reproduce bench bench-reading bench-server bench-turns bench-hints bench-policies bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment tpcc report-pictures clean
+.PHONY: help build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto auto-picture tuned reproduce bench bench-reading bench-server bench-turns bench-hints bench-policies bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment tpcc report-pictures clean
 
 help:
 	@echo "make run    build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -29,6 +29,7 @@ help:
 	@echo "make content-aware  what content-aware caching is worth, into docs/measurements/content-aware.md"
 	@echo "make hierarchies  schemes that move blocks by hints, into docs/measurements/hierarchies.md"
 	@echo "make auto   the policy auto beside every fixed policy, into docs/measurements/auto.md (some minutes; RECORDINGS=: of those)"
+	@echo "make auto-picture  what auto learns below PostgreSQL, into docs/user/pictures/auto.svg (a minute)"
 	@echo "make tuned  the parameters of LFRU and FBR, chosen and judged, into docs/measurements/auto.md (ten minutes)"
 	@echo "make reproduce [STUDY=...]  the papers' tables and figures, into docs/measurements/reproduction.md (some minutes)"
 	@echo "make bench  speed and memory against libCacheSim (about two hours; BENCH=--quick: a trial)"
@@ -124,8 +125,11 @@ hierarchies: build
 	@python3 tools/hierarchies.py $(UNDERCROFT) $(HIERARCHIES)
 
 auto: build
+	@python3 tools/auto.py $(UNDERCROFT) $(RECORDINGS)
+
+auto-picture:
 	@tools/setup.sh test
-	@/usr/bin/python3 tools/auto.py $(UNDERCROFT) $(RECORDINGS)
+	@/usr/bin/python3 tools/auto.py --picture
 
 tuned: build
 	@python3 tools/tuned.py $(UNDERCROFT)

@@ -1,7 +1,8 @@
 """Whether the policy `auto` keeps up with the best fixed policy: python auto.py PROGRAM [RECORDING ...]. Sweeps all
 policies (without OPT) over the traces that are there (UNDERCROFT_TRACES, else ../shared/traces), and
 over traces joined from them, and writes the tables of docs/measurements/auto.md between the marks of
-each, and what is learned below PostgreSQL as a picture. With recordings only the table of those is made. Traces that are not there are named. It takes some minutes; sweeps are resumed from
+each. With recordings only the table of those is made; with `--picture` in place of PROGRAM, what is
+learned below PostgreSQL is drawn. Traces that are not there are named. It takes some minutes; sweeps are resumed from
 out/auto, but runs of auto, LFRU and FBR that are older than the program are made again.
 """
 
@@ -210,9 +211,10 @@ def compare_recordings(program, recordings):
 def main():
     program = sys.argv[1]
     FOLDER.mkdir(parents=True, exist_ok=True)
+    if program == "--picture":
+        return draw_values()
     if len(sys.argv) > 2:
         return compare_recordings(program, [pathlib.Path(name) for name in sys.argv[2:]])
-    draw_values()
     cells, absent = sweep_all(program)
     changes = {}
     for parts in JOINED:

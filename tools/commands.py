@@ -87,6 +87,7 @@ COMMANDS = [
     Command("content-aware", "make content-aware", "policies is in", documents("measurements/content-aware")),
     Command("hierarchies", "make hierarchies && make hierarchies HIERARCHIES=--sizes", "check is in", documents("measurements/hierarchies")),
     Command("auto", "make auto", "", documents("measurements/auto"), needs=("zstd",), is_quick=True),
+    Command("auto-picture", "make auto-picture", "", needs=("zstd",), builds=True),
     Command("tuned", "make tuned", "as chosen on one half", documents("measurements/auto")),
     Command("reproduce", "make reproduce", "hfa-figure10 is in", documents("measurements/reproduction", "measurements/reproduction/locality")),
     Command("bench", "make bench BENCH='--quick --only policies sweep curves memory --policies lru,arc'", "Peak memory"),

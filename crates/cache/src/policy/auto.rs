@@ -460,7 +460,7 @@ mod tests {
     /// for each class and bucket: number of the class, age in capacities, read hits in as many
     /// references as the cache has blocks (of a cache full of such blocks that is the hit ratio).
     #[test]
-    #[ignore = "prints what `make auto` draws"]
+    #[ignore = "prints what `make auto-picture` draws"]
     fn values_by_age() {
         let given = |name| std::env::var(name).expect(name);
         let capacity = given("UNDERCROFT_BLOCKS").parse().unwrap();
