@@ -90,6 +90,8 @@ pub(crate) struct Score {
     pub(crate) unknown: u64,
     /// In the cache, not believed, and not written since it was changed: it was made there.
     pub(crate) unwritten: u64,
+    /// In the cache, not believed, and of a temporary table: it is written only when it leaves.
+    pub(crate) temporary: u64,
     /// In the cache, but in a file that is on none of the volumes.
     pub(crate) untracked: u64,
     /// In the cache, and at a place of its file that has none on the volume yet, because the file
@@ -108,7 +110,7 @@ pub(crate) struct Score {
 impl Score {
     /// All that the database says it has on volumes, and that did not move.
     fn present(&self) -> u64 {
-        self.right + self.unknown + self.unwritten + self.unallocated
+        self.right + self.unknown + self.unwritten + self.temporary + self.unallocated
     }
 }
 
@@ -149,6 +151,7 @@ pub(crate) fn print(out: &mut impl Write, score: &Score) -> Result<(), Error> {
         ("other files", score.other_files, "believed; of other caches of it, which are not asked"),
         ("unknown", score.unknown, "there, and not believed"),
         ("unwritten", score.unwritten, "likewise, but made there and not written yet"),
+        ("temporary", score.temporary, "likewise, of temporary tables"),
         ("untracked", score.untracked, "there, and on none of the volumes"),
         ("unallocated", score.unallocated, "there, and without a place on the volume yet"),
         ("moving", score.moving, "came or went meanwhile, not compared"),
@@ -300,7 +303,7 @@ fn compare(before: &[Believed], pool: &Pool, after: &[Believed], places: &mut dy
                 score.right += 1;
                 frames.learn(page.frame, address - from.min(address));
             } else if page.is_unwritten {
-                score.unwritten += 1;
+                *(if page.is_temporary { &mut score.temporary } else { &mut score.unwritten }) += 1;
             } else {
                 score.unknown += 1;
             }
@@ -418,5 +421,9 @@ mod tests {
         let empty = compare(&[], &pool, &[], &mut OneFile);
         assert_eq!((empty.unknown, empty.unwritten), (12, 8));
         assert_eq!((empty.recall, empty.precision), (0.0, 0.0));
+        let page = Page { is_unwritten: true, is_temporary: true, ..page(3 * FRAME, 7) };
+        let pool = Pool { pages: vec![page], ..Pool::default() };
+        let temporary = compare(&[], &pool, &[], &mut OneFile);
+        assert_eq!((temporary.temporary, temporary.unwritten), (4, 0));
     }
 }

@@ -249,10 +249,11 @@ impl Blocks {
         self.watchers.placement.is_some() && self.geometry.write_back
     }
 
-    /// Frames that may hold written blocks that are not resident: half of those that the resident
-    /// blocks cannot need.
-    pub(super) fn lent_frames(&self) -> usize {
-        if !self.absorbs() {
+    /// Frames that may hold a write of a block with operations, and others that are not resident:
+    /// half of those that the resident blocks cannot need; 0 for a resident block.
+    pub(super) fn lent_frames(&self, block: u64) -> usize {
+        let is_resident = || self.active.get(&block).is_some_and(|record| record.slot.is_some());
+        if !self.absorbs() || is_resident() {
             return 0;
         }
         let (capacity, all) = (self.level.capacity(), self.pool.count());

@@ -215,13 +215,12 @@ impl Shard {
     pub(crate) fn step(&mut self, block: u64, fx: &mut Effects) {
         let can_wait = self.leaving() > 0;
         let delays = self.dirty.allows_more();
-        let Some(record) = self.blocks.active.get(&block) else { return };
-        let resident = record.slot.is_some();
-        let mut lent = if resident { 0 } else { self.blocks.lent_frames() };
+        let mut lent = self.blocks.lent_frames(block);
         let mut absorbed = None;
         let Self { blocks, dirty, counters, .. } = self;
         let Blocks { level, active, watchers, pool, geometry, .. } = blocks;
         let Some(record) = active.get_mut(&block) else { return };
+        let resident = record.slot.is_some();
         loop {
             if !matches!(record.running, Running::Nothing | Running::WriteOut(_)) {
                 return;
