@@ -5,12 +5,14 @@
 # Each patch in tools/simulation/patches begins with a line that names the fault, and applies to the
 # tree as it is committed. What the simulation cannot meet has a second line, `test: PROGRAM NAME`:
 # the test that fails instead. SIMULATE_SEEDS: most seeds for each (2000); SIMULATE_RANGES: from how
-# many first seeds it is looked for (1), a million apart; PATCHES: only those whose names contain this.
+# many first seeds it is looked for (1), a million apart; SIMULATE_SEED_MAX: seconds after which a
+# seed counts as one that does not end (120); PATCHES: only those whose names contain this.
 set -eu
 cd "$(dirname "$0")/../.."
 cargo=${CARGO:-cargo}
 seeds=${SIMULATE_SEEDS:-2000}
 ranges=${SIMULATE_RANGES:-1}
+export SIMULATE_SEED_MAX="${SIMULATE_SEED_MAX:-120}"
 tree=$PWD/target/simulation/tree
 output=$PWD/target/simulation/output
 mkdir -p target/simulation
