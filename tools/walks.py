@@ -107,9 +107,9 @@ class Coverage:
         data = f"{self.folder}/data"
         run(self.tools / "llvm-profdata", "merge", snapshot, "-o", data)
         exported = json.loads(run(self.tools / "llvm-cov", "export", self.program, f"--instr-profile={data}"))
-        crates = f"{pathlib.Path('crates').resolve()}/"
-        return {function["name"]: (function["filenames"][0].removeprefix(crates), function["regions"][0][0])
-                for function in exported["data"][0]["functions"] if function["filenames"][0].startswith(crates)}  # fmt: skip
+        root = f"{pathlib.Path().resolve()}/"
+        return {function["name"]: (function["filenames"][0].removeprefix(root).removeprefix("crates/"), function["regions"][0][0])
+                for function in exported["data"][0]["functions"] if function["filenames"][0].startswith(root)}  # fmt: skip
 
 
 class Client:
@@ -248,7 +248,8 @@ def simulate(coverage, folder):
 @functools.cache
 def functions(file):
     """The functions of a file: first and last line, and lines of code."""
-    lines, found = house.numbered_code(f"crates/{file}"), []
+    path = pathlib.Path("crates", file)
+    lines, found = house.numbered_code(path if path.exists() else file), []
     for at, (number, line) in enumerate(lines):
         if house.FUNCTION.match(line):
             end = next(i for i in range(at, len(lines)) if lines[i][1].rstrip()[-1] in "{};")

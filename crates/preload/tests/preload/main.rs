@@ -2,7 +2,7 @@
 //! differ, whatever happens, and the server must be told what left their buffers.
 //!
 //! The programs are in `tests/c`, and fio and sqlite3. The server is one of the test's own, which
-//! notes what it is told; the real one is in the tests of `crates/cli`.
+//! notes what it is told; the real one is in the tests of `cli`.
 
 mod contents;
 mod filters;

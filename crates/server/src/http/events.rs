@@ -11,11 +11,11 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use tokio::sync::watch;
-use undercroft_report::live::{FILES, File, PAGE};
 
 use super::Rights;
 use super::bounds::Client;
 use crate::http::live::Live;
+use crate::http::live::files::{FILES, File, PAGE};
 
 /// What the page may load: its own files, and nothing from elsewhere.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \

@@ -1,9 +1,10 @@
 //! What the live page shows: one task samples the counters for all viewers, keeps the samples of
 //! the last minutes, and wakes the viewers. `live/sample.rs` has what a sample says of a volume,
-//! `live/state.rs` what is shown of the present beside it.
+//! `live/state.rs` what is shown of the present beside it, `live/files.rs` the page itself.
 //!
-//! Not here: HTTP (`http/events.rs`) and the page itself (`undercroft-report`).
+//! Not here: HTTP (`http/events.rs`).
 
+pub(super) mod files;
 mod sample;
 mod state;
 

@@ -1,7 +1,7 @@
 //! Volumes in this process, without a network: requests go in where a connection would put them, on
 //! stores that a test holds back or lets fail.
 //!
-//! The whole program is tested in `crates/cli/tests/server`.
+//! The whole program is tested in `cli/tests/server`.
 
 mod awaited;
 mod behaviour;

@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_page_uses_each_number_that_it_gets() {
-        let script = undercroft_report::live::FILES.iter().find(|file| file.name == "live.js");
+        let script = crate::http::live::files::FILES.iter().find(|file| file.name == "live.js");
         let script = script.unwrap().text;
         let fields = fields();
         for field in &fields[..fields.len() - 3 * TIMES.len()] {

@@ -1,0 +1,311 @@
+//! `undercroft advise` of a trace: what a cache below would be worth for it. The figures and
+//! findings are those of `undercroft_sim::advise`; here are the arguments, and what people read.
+//! `command/advise.rs` asks a running server.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::Serialize;
+use undercroft_sim::advise::{self, Advice, Assumption, Figure, Finding, Prices, Question, Study};
+use undercroft_sim::{DerivedEvictions, Evictions, LevelSpec, Progress, Size, parse_policies};
+use undercroft_trace::DenseTrace;
+
+use crate::command::advise::{self as live, ServerOptions};
+use crate::error::Error;
+use crate::lab::input::TraceOptions;
+use crate::lab::progress::{Reading, Sweeping};
+use crate::lab::report::{ReportOption, command};
+use crate::lab::sentences::{Sentence, Words};
+use crate::table::{Table, bytes, count, percent, word, wrapped};
+
+/// Block requests that are simulated exactly without --exact.
+const EXACT: u64 = 8_000_000;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Trace file; zstd, gzip, bzip2 and xz are undone; `-` is standard input. Or a running server:
+    /// http://HOST:PORT or unix:PATH of its HTTP listener, or an NBD URI of a volume
+    #[arg(value_name = "TRACE|URI")]
+    source: PathBuf,
+    /// The client's cache, as 64MiB:lru; without it the trace is one from below that cache
+    #[arg(long, value_name = "LEVEL")]
+    l1: Option<LevelSpec>,
+    /// Sizes to study, as those of sweep [default: seven doublings, up to where nothing is gained]
+    #[arg(long, value_name = "SIZES")]
+    l2: Option<String>,
+    /// Policies to compare with LRU: a list
+    #[arg(long, value_name = "POLICIES", default_value = "arc,mq,lirs,2q,w-tinylfu")]
+    policy: String,
+    /// Simulate every request; without it, of more than 8 million that arrive a sample of the
+    /// blocks is simulated, and its error said
+    #[arg(long)]
+    exact: bool,
+    #[command(flatten)]
+    report: ReportOption,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerOptions,
+    #[command(flatten)]
+    prices: PriceOptions,
+    #[command(flatten)]
+    options: TraceOptions,
+}
+
+/// What memory and disks cost.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Prices")]
+struct PriceOptions {
+    /// Price of a GiB of memory, in any currency, for any period
+    #[arg(long, value_name = "PRICE", requires = "disk_price", value_parser = price)]
+    memory_price: Option<f64>,
+    /// Price of a disk, in that currency for that period
+    #[arg(long, value_name = "PRICE", requires = "memory_price", value_parser = price)]
+    disk_price: Option<f64>,
+    /// Blocks that a disk reads in a second
+    #[arg(long, value_name = "N", default_value = "200", value_parser = above_zero)]
+    disk_reads: f64,
+    /// Duration of the trace in seconds [default: what its times say]
+    #[arg(long, value_name = "SECONDS", value_parser = above_zero)]
+    duration: Option<f64>,
+}
+
+fn price(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|price| (0.0..=1e12).contains(price));
+    number.ok_or_else(|| "expected a number from 0 on, as 2.50".to_owned())
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (1e-9..=1e12).contains(number));
+    number.ok_or_else(|| "expected a number above 0".to_owned())
+}
+
+impl PriceOptions {
+    /// The prices, for a trace whose times span so many seconds.
+    fn prices(&self, duration_s: Option<f64>) -> Result<Option<Prices>, Error> {
+        let (Some(memory_gib), Some(disk)) = (self.memory_price, self.disk_price) else {
+            return Ok(None);
+        };
+        let Some(duration_s) = self.duration.or(duration_s).filter(|&s| s > 0.0) else {
+            let what = "--disk-price: the trace has no times, so nobody knows how many reads a \
+                        second there are: give the --duration that it took";
+            return Err(Error::Usage(what.into()));
+        };
+        Ok(Some(Prices { memory_gib, disk, disk_reads_per_s: self.disk_reads, duration_s }))
+    }
+}
+
+#[derive(Serialize)]
+struct Output<'a> {
+    command: Vec<String>,
+    trace: Trace,
+    #[serde(flatten)]
+    study: &'a Study,
+    prices: Option<Prices>,
+    findings: Vec<Said<&'a Finding>>,
+    assumptions: Vec<Said<&'a Assumption>>,
+    elapsed_s: f64,
+}
+
+#[derive(Serialize)]
+struct Trace {
+    path: String,
+    format: &'static str,
+    /// Block requests.
+    requests: u64,
+    duration_s: Option<f64>,
+}
+
+/// A finding or an assumption, with its sentence.
+#[derive(Serialize)]
+struct Said<T> {
+    #[serde(flatten)]
+    found: T,
+    #[serde(flatten)]
+    sentence: Sentence,
+}
+
+/// A trace that has been read, and what it says of its clients.
+struct Loaded {
+    trace: DenseTrace,
+    block_bytes: u32,
+    evictions: Option<Evictions>,
+    /// The option of a simulation that gets the same evictions.
+    option: &'static str,
+    duration_s: Option<f64>,
+}
+
+fn load(args: &Args) -> Result<Loaded, Error> {
+    let path = &args.source;
+    let (stream, requests, block_bytes) = args.options.stream_counted(path, 1.0)?;
+    let meta = stream.meta().clone();
+    let bar = Reading::start(path);
+    let at = |records| bar.at(records);
+    let derived = |derived| Some(Evictions::Derived(std::sync::Arc::new(derived)));
+    let (trace, evictions, option) = if args.l1.is_some() {
+        (DenseTrace::load(stream, at)?, Some(Evictions::Exact), "")
+    } else if meta.has_evictions {
+        let (trace, told) = DerivedEvictions::load_told(stream, at)?;
+        (trace, derived(told), " --evictions told")
+    } else if meta.has_buffers {
+        let (trace, found) = DerivedEvictions::load(stream, block_bytes, at)?;
+        (trace, derived(found), " --evictions cct")
+    } else {
+        (DenseTrace::load(stream, at)?, None, "")
+    };
+    bar.done();
+    let seen = trace.seen();
+    if seen.reads == 0 {
+        let what = match seen.records {
+            0 => "the trace holds no requests",
+            _ => "the trace holds no reads, which are all that a cache can serve",
+        };
+        return Err(Error::Work(format!("{}: {what}", path.display())));
+    }
+    args.options.remark_on_numbers(path, &meta, seen.records, trace.divisor());
+    let times = requests.counts().times.filter(|_| meta.has_time);
+    let duration_s = times.map(|(first, last)| (last - first) as f64 / 1e9);
+    Ok(Loaded { trace, block_bytes, evictions, option, duration_s })
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    let source = args.source.to_string_lossy();
+    if live::is_uri(&source) {
+        if args.l1.is_some() || args.l2.is_some() || args.exact {
+            let what =
+                "--l1, --l2 and --exact are for traces; a running server knows its own cache";
+            return Err(Error::Usage(what.to_owned()));
+        }
+        return live::show(&source, &args.server, args.json);
+    }
+    let started = Instant::now();
+    let policies = parse_policies(&args.policy)?;
+    if let Some(aware) = policies.iter().find(|policy| policy.info().is_content_aware()) {
+        let what = format!("--policy {aware}: content-aware policies are compared by simulate");
+        return Err(Error::Usage(what));
+    }
+    let sizes = args.l2.as_deref().map(Size::parse_list).transpose()?.unwrap_or_default();
+    let Loaded { trace, block_bytes, evictions, option, duration_s } = load(args)?;
+    let prices = args.prices.prices(duration_s)?;
+    let sizes = sizes.iter().map(|size| size.blocks(block_bytes, trace.unique()));
+    let mut sizes = sizes.collect::<Result<Vec<_>, _>>()?;
+    sizes.sort_unstable();
+    sizes.dedup();
+    let upper = args.l1.as_ref().map(|level| level.config(block_bytes, trace.unique()));
+    let question = Question {
+        upper: upper.transpose()?,
+        evictions,
+        block_bytes,
+        sizes,
+        policies,
+        exact_requests: if args.exact { u64::MAX } else { EXACT },
+    };
+    let bar = Sweeping::start(1);
+    bar.reading(&args.source);
+    let study = advise::study(&trace, &question, &|share| bar.advanced(share))?;
+    bar.done();
+    let Advice { findings, assumptions } = advise::advise(&study, prices.as_ref());
+    let is_doubtful = findings.iter().any(|found| matches!(found, Finding::Unfiltered { .. }));
+    let words = Words { is_doubtful, ..words(args, block_bytes, option, prices) };
+    let said = findings.iter().map(|found| Said { found, sentence: words.finding(found) });
+    let named = assumptions.iter().map(|found| Said { found, sentence: words.assumption(found) });
+    let output = Output {
+        command: command(),
+        trace: Trace {
+            path: args.source.display().to_string(),
+            format: trace.meta().format,
+            requests: trace.seen().references(),
+            duration_s,
+        },
+        study: &study,
+        prices,
+        findings: said.collect(),
+        assumptions: named.collect(),
+        elapsed_s: started.elapsed().as_secs_f64(),
+    };
+    args.report.show(&output, args.json, |out, output| print(out, output))
+}
+
+fn words(args: &Args, block_bytes: u32, option: &str, prices: Option<Prices>) -> Words {
+    let options = &args.options;
+    let mut simulate = format!("undercroft simulate {}", word(&args.source.to_string_lossy()));
+    for (name, value) in [
+        ("--format", options.format.clone()),
+        ("--block", options.block.clone()),
+        ("--unit", options.unit.map(|unit| unit.to_string())),
+        ("--l1", args.l1.as_ref().map(ToString::to_string)),
+    ] {
+        simulate += &value.map_or(String::new(), |value| format!(" {name} {}", word(&value)));
+    }
+    let level = if args.l1.is_some() { "--l2" } else { "--l1" };
+    Words { block_bytes, simulate, level, evictions: option.into(), prices, is_doubtful: false }
+}
+
+fn print(out: &mut impl Write, output: &Output) -> Result<(), Error> {
+    let study = output.study;
+    let block = u64::from(study.block_bytes);
+    let below = study.upper.as_ref().map_or(String::new(), |upper| {
+        let size = bytes(u64::from(upper.capacity_blocks) * block);
+        let hits = percent(upper.read_hits as f64 / upper.reads.max(1) as f64);
+        format!("; {size}:{} above serves {hits} of the reads", upper.policy)
+    });
+    writeln!(
+        out,
+        "{}: {} requests, {} distinct blocks of {}{below}",
+        output.trace.path,
+        count(output.trace.requests),
+        count(study.unique_blocks),
+        bytes(block)
+    )?;
+    writeln!(out, "{} reads arrive at the cache below\n", count(study.reads))?;
+    output.findings.iter().try_for_each(|said| say(out, &said.sentence))?;
+    figures(out, study)?;
+    writeln!(out, "\nassumed")?;
+    output.assumptions.iter().try_for_each(|said| say(out, &said.sentence))?;
+    Ok(())
+}
+
+/// A sentence, and below it the runs that show its figures, and the configuration that it advises.
+fn say(out: &mut impl Write, sentence: &Sentence) -> Result<(), Error> {
+    writeln!(out, "{}", wrapped(&sentence.text, "* ", "  "))?;
+    let commands = sentence.runs.iter().chain(&sentence.serve);
+    commands.into_iter().try_for_each(|command| writeln!(out, "      {command}"))?;
+    Ok(())
+}
+
+/// The hit ratios, and the disk reads where there are reloads.
+fn figures(out: &mut impl Write, study: &Study) -> Result<(), Error> {
+    let mut sizes: Vec<u32> = study.figures.iter().map(|f| f.capacity_blocks).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let block = u64::from(study.block_bytes);
+    let mut heading = vec!["read hit ratio".to_owned()];
+    heading.extend(sizes.iter().map(|&size| bytes(u64::from(size) * block)));
+    let is_same = |a: &Figure, b: &Figure| (&a.policy, &a.placement) == (&b.policy, &b.placement);
+    let mut table = |title: &str, cell: fn(&Figure) -> String| -> Result<(), Error> {
+        heading[0] = title.to_owned();
+        let names: Vec<&str> = heading.iter().map(String::as_str).collect();
+        let mut table = Table::new(&names);
+        for line in study.figures.chunk_by(is_same) {
+            let name = match line[0].is_access() {
+                true => line[0].policy.clone(),
+                false => format!("{} {}", line[0].policy, line[0].placement),
+            };
+            let at = |&size: &u32| {
+                let figure = line.iter().find(|figure| figure.capacity_blocks == size);
+                figure.map_or(String::new(), cell)
+            };
+            table.row(std::iter::once(name).chain(sizes.iter().map(at)).collect());
+        }
+        writeln!(out)?;
+        table.print(out, 1)?;
+        Ok(())
+    };
+    table("read hit ratio", |figure| percent(figure.read_hit_ratio))?;
+    if study.figures.iter().any(|figure| figure.reloads > 0) {
+        table("disk reads", |figure| count(figure.disk_reads))?;
+    }
+    Ok(())
+}

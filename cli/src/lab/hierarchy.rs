@@ -1,0 +1,188 @@
+//! The options of hierarchies driven by hints: more levels, a topology from a file, costs; and
+//! running them.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use undercroft_cache::movement::SchemeSpec;
+use undercroft_sim::{
+    CostSpec, DemotionCost, LevelSpec, MovementConfig, MovementReport, Population, Ratio, Report,
+    SchemeCaches, run_scheme,
+};
+
+use crate::error::Error;
+use crate::lab::input::{SimulationOptions, of_option};
+use crate::lab::progress::Simulating;
+use crate::table::{Table, bytes, count, percent};
+
+/// Levels beyond the third, and what moves cost.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Hierarchies")]
+pub(crate) struct HierarchyOptions {
+    /// One more level below the others; may be given several times, from the top
+    #[arg(long, value_name = "LEVEL", requires = "l2")]
+    lower: Vec<LevelSpec>,
+    /// Sizes of all levels as parts of the first one's, as 1:4 or 1:2:4, instead of --l2, --l3
+    #[arg(long, value_name = "PARTS", conflicts_with_all = ["l2", "l3", "lower", "topology"])]
+    ratio: Option<Ratio>,
+    /// Caches in a tree, from a file (docs/user/hierarchies.md), instead of levels
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["l1", "l2", "l3", "lower"])]
+    topology: Option<PathBuf>,
+    /// Times of the levels and of the disk in milliseconds: hfa (0.2, 2, 5, disk 10), fscachesim
+    /// (0, 0.2, disk 5.2), or one for each level and one for the disk, as 0.2,2,10
+    #[arg(long, value_name = "COSTS")]
+    costs: Option<CostSpec>,
+    /// What a block sent down costs reads: free, a round trip (rtt), or waiting on a link that
+    /// carries so many blocks a second (link=10000) [default: rtt]
+    #[arg(long, value_name = "COST")]
+    demotions: Option<DemotionCost>,
+    /// Start of the random numbers of schemes that toss coins
+    #[arg(long, value_name = "N", default_value = "42")]
+    seed: u64,
+    /// Looks at the caches over the run, for --json
+    #[arg(long, value_name = "N", default_value = "0",
+        value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    samples: u32,
+    /// Find hint reuse distances, which takes longer
+    #[arg(long)]
+    hint_distances: bool,
+    /// Add what no scheme can beat (OPT-UB) and what one that knows the future attains (OPT-LB)
+    #[arg(long)]
+    bounds: bool,
+}
+
+impl HierarchyOptions {
+    /// Whether something is asked for that only a scheme of movement has.
+    fn is_used(&self) -> Option<&'static str> {
+        [
+            ("--topology", self.topology.is_some()),
+            ("--samples", self.samples > 0),
+            ("--hint-distances", self.hint_distances),
+            ("--bounds", self.bounds),
+            ("--demotions", self.demotions.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(name, is_used)| is_used.then_some(name))
+    }
+
+    /// Refuses what another placement does not know.
+    pub(crate) fn check_unused(&self, placement: &str) -> Result<(), Error> {
+        match self.is_used() {
+            None => Ok(()),
+            Some(name) => Err(Error::Usage(format!(
+                "{name}: placement {placement} moves no blocks by hints; choose a scheme that does \
+                 (docs/user/hierarchies.md)"
+            ))),
+        }
+    }
+
+    pub(crate) fn has_topology(&self) -> bool {
+        self.topology.is_some()
+    }
+
+    /// Levels below the first, of its policy and of sizes in proportion; or those given.
+    pub(crate) fn levels(&self, given: &[Option<&LevelSpec>]) -> Vec<LevelSpec> {
+        let mut levels: Vec<LevelSpec> = given.iter().flatten().map(|l| (*l).clone()).collect();
+        levels.extend(self.lower.iter().cloned());
+        match &self.ratio {
+            Some(ratio) => ratio.levels(&levels[0]),
+            None => levels,
+        }
+    }
+
+    /// Counts the times of a placement that moves nothing by hints as asked for.
+    pub(crate) fn charge(&self, report: &mut Report) -> Result<(), Error> {
+        let levels = report.levels.len();
+        if self.costs.is_some() && report.clients.is_some() {
+            let what = "--costs: several clients, servers and --timed have times of their own";
+            return Err(Error::Usage(what.into()));
+        }
+        // The usual times are those of three levels at most.
+        if self.costs.is_some() || levels > 3 {
+            report.charge(&self.costs.clone().unwrap_or_default().costs(levels)?);
+        }
+        Ok(())
+    }
+
+    fn caches(&self, levels: &[LevelSpec], block: u32, unique: u32) -> Result<SchemeCaches, Error> {
+        let Some(path) = &self.topology else {
+            let levels = levels.iter().map(|level| level.config(block, unique));
+            let levels = levels.collect::<Result<Vec<_>, _>>()?;
+            return Ok(SchemeCaches::line(&levels, self.costs.as_ref())?);
+        };
+        if self.costs.is_some() {
+            let path = path.display();
+            let what = format!("--topology {path}: the file states the costs; leave --costs out");
+            return Err(Error::Usage(what));
+        }
+        SchemeCaches::of_file(path, block, unique).map_err(of_option)
+    }
+
+    /// Runs a scheme over the levels, or over the topology.
+    pub(crate) fn run(
+        &self,
+        scheme: SchemeSpec,
+        levels: &[LevelSpec],
+        population: &Population,
+        block_bytes: u32,
+        simulation: &SimulationOptions,
+        path: &Path,
+    ) -> Result<Report, Error> {
+        let trace = population.trace();
+        let caches = self.caches(levels, block_bytes, population.unique())?;
+        let config = MovementConfig {
+            write_mode: simulation.write_mode,
+            warmup_records: simulation.warmup.records(trace.seen().records)?,
+            demotion_cost: self.demotions.unwrap_or_default(),
+            seed: self.seed,
+            samples: self.samples,
+            hint_distances: self.hint_distances,
+            ..caches.config(scheme, block_bytes)
+        };
+        let bar = Simulating::start(trace.len());
+        let path = path.display().to_string();
+        let report = run_scheme(population, &config, self.bounds, &path, |n| bar.at(n))?;
+        bar.done();
+        Ok(report)
+    }
+}
+
+/// What moved, for a person.
+pub(crate) fn print(out: &mut impl Write, movement: &MovementReport) -> Result<(), Error> {
+    let mut parts = String::new();
+    for (node, ms) in movement.nodes.iter().zip(&movement.served_ms) {
+        write!(parts, "{} {ms:.3}, ", node.name).expect("a string takes all");
+    }
+    write!(parts, "disk {:.3}", movement.disk_part_ms).expect("a string takes all");
+    let extra = movement.charged_ms + movement.waited_ms;
+    writeln!(out, "its parts      {parts}, demotions ({}) {extra:.3}", movement.demotion_cost)?;
+    writeln!(
+        out,
+        "hints          {:.1} demotions and {:.1} promotions for 1,000 requests",
+        movement.demotions_per_1000, movement.promotions_per_1000
+    )?;
+    for (name, bound) in [("OPT-UB", &movement.opt_ub), ("OPT-LB", &movement.opt_lb)] {
+        if let Some(bound) = bound {
+            let (ratio, ms) = (percent(bound.read_hit_ratio), bound.response_time_ms);
+            writeln!(out, "{name}         {ratio} of all reads, {ms:.3} ms a read")?;
+        }
+    }
+    let columns =
+        ["level", "sent down to it", "known there", "moved up to it", "traffic below", "overhead"];
+    let mut table = Table::new(&columns);
+    for node in &movement.nodes {
+        table.row(vec![
+            node.name.clone(),
+            count(node.counts.demotions_in),
+            count(node.counts.resent_in),
+            count(node.counts.promotions_in),
+            format!("{:.1} / 1,000", node.traffic_below_per_1000),
+            format!("{} ({})", bytes(node.counts.overhead_bytes), percent(node.overhead)),
+        ]);
+    }
+    writeln!(out)?;
+    table.print(out, 1)?;
+    Ok(())
+}
