@@ -64,8 +64,6 @@ enum Command {
     Policies(command::lists::Args),
     /// List the placements: when a block comes into the levels below the first
     Placements(command::lists::Args),
-    /// List the schemes that move blocks between levels
-    Schemes(command::lists::Args),
     /// Print a script that completes commands and options in a shell
     Completions(command::manual::CompletionsArgs),
     /// Write the manual pages, for packages
@@ -89,7 +87,6 @@ fn main() -> ExitCode {
         Command::Drop(args) => command::drop::run(&args),
         Command::Policies(args) => command::lists::policies(&args),
         Command::Placements(args) => command::lists::placements(&args),
-        Command::Schemes(args) => command::lists::schemes(&args),
         Command::Completions(args) => command::manual::completions(&args, Cli::command()),
         Command::ManPages(args) => command::manual::pages(&args, Cli::command()),
     };

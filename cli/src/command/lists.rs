@@ -1,9 +1,9 @@
-//! `undercroft policies`, `placements` and `schemes`: what there is, and what can be set.
+//! `undercroft policies`, `placements` and, of the laboratory, `schemes`: what there is, and what
+//! can be set.
 
 use std::io::{Write, stdout};
 
 use serde_json::{Value, json};
-use undercroft_cache::movement::schemes as all_schemes;
 use undercroft_cache::placement::placements as all_placements;
 use undercroft_cache::policy::{Kind, Parameter, policies as all_policies};
 
@@ -50,8 +50,9 @@ pub(crate) fn placements(args: &Args) -> Result<(), Error> {
     list(args, "placement", all.collect())
 }
 
+#[cfg(feature = "lab")]
 pub(crate) fn schemes(args: &Args) -> Result<(), Error> {
-    let all = all_schemes().iter().map(|info| Listed {
+    let all = undercroft_schemes::schemes().iter().map(|info| Listed {
         name: info.name,
         aliases: &[],
         summary: info.summary,

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use undercroft_cache::movement::SchemeSpec;
+use undercroft_schemes::SchemeSpec;
 use undercroft_sim::{
     CostSpec, DemotionCost, LevelSpec, MovementConfig, MovementReport, Population, Ratio, Report,
     SchemeCaches, run_scheme,

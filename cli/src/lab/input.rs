@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use undercroft_cache::WriteMode;
-use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::policy::SpecError;
+use undercroft_schemes::SchemeSpec;
 use undercroft_sim::characterize::{RequestCounter, watch};
 use undercroft_sim::{TraceInput, Warmup};
 use undercroft_text::Bytes;

@@ -24,6 +24,7 @@ mod sweep;
 mod timed;
 mod trace;
 
+use crate::command::lists;
 use crate::error::Error;
 
 #[derive(clap::Subcommand)]
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     /// Put load on a running server
     #[command(subcommand)]
     Bench(bench::Command),
+    /// List the schemes that move blocks between levels
+    Schemes(lists::Args),
 }
 
 pub(crate) fn run(command: Command) -> Result<(), Error> {
@@ -64,5 +67,6 @@ pub(crate) fn run(command: Command) -> Result<(), Error> {
         Command::Replay(args) => replay::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Bench(command) => bench::run(&command),
+        Command::Schemes(args) => lists::schemes(&args),
     }
 }

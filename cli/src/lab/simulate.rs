@@ -2,8 +2,8 @@
 
 use std::io::{Write, stdout};
 
-use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::placement::Placement;
+use undercroft_schemes::SchemeSpec;
 use undercroft_sim::{
     AwareReport, ClientsReport, Config, Cooperation, CooperationReport, LevelSpec, Report, Warmup,
     simulate_placed, trace_report,

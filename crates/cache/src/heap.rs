@@ -17,42 +17,52 @@ const BELOW: usize = 4;
 
 /// A set of entries, each with a key that can change.
 #[derive(Clone, Debug)]
-pub(crate) struct Heap<K> {
+pub struct Heap<K> {
     items: Vec<(K, Entry)>,
     at: Vec<u32>,
 }
 
-impl<K: PartialOrd + Copy> Heap<K> {
-    pub(crate) fn new() -> Self {
+/// An empty heap over no entries.
+impl<K> Default for Heap<K> {
+    fn default() -> Self {
         Self { items: Vec::new(), at: Vec::new() }
     }
+}
 
+impl<K: PartialOrd + Copy> Heap<K> {
     /// Makes the handles below `entries` valid.
-    pub(crate) fn grow(&mut self, entries: u32) {
+    pub fn grow(&mut self, entries: u32) {
         self.at.resize(self.at.len().max(entries as usize), ABSENT);
     }
 
-    pub(crate) fn len(&self) -> u32 {
+    /// Number of entries in it.
+    pub fn len(&self) -> u32 {
         self.items.len() as u32
     }
 
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Whether the entry is in it.
     #[inline(always)]
-    pub(crate) fn contains(&self, entry: Entry) -> bool {
+    pub fn contains(&self, entry: Entry) -> bool {
         self.at[entry as usize] != ABSENT
     }
 
     /// The entry with the smallest key.
-    pub(crate) fn first(&self) -> Option<(K, Entry)> {
+    pub fn first(&self) -> Option<(K, Entry)> {
         self.items.first().copied()
     }
 
     /// All items, in no particular order.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (K, Entry)> + '_ {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (K, Entry)> + '_ {
         self.items.iter().copied()
     }
 
     /// Inserts an absent entry.
-    pub(crate) fn push(&mut self, key: K, entry: Entry) {
+    pub fn push(&mut self, key: K, entry: Entry) {
         debug_assert!(!self.contains(entry));
         let at = self.items.len();
         self.items.push((key, entry));
@@ -60,14 +70,14 @@ impl<K: PartialOrd + Copy> Heap<K> {
     }
 
     /// Changes the key of an entry that is in the heap.
-    pub(crate) fn update(&mut self, key: K, entry: Entry) {
+    pub fn update(&mut self, key: K, entry: Entry) {
         let at = self.at[entry as usize] as usize;
         let old = std::mem::replace(&mut self.items[at].0, key);
         if key < old { self.rise(at) } else { self.sink(at) }
     }
 
     /// Removes an entry that is in the heap.
-    pub(crate) fn remove(&mut self, entry: Entry) {
+    pub fn remove(&mut self, entry: Entry) {
         let at = self.at[entry as usize] as usize;
         self.at[entry as usize] = ABSENT;
         let removed = self.items[at].0;
@@ -118,7 +128,7 @@ impl<K: PartialOrd + Copy> Heap<K> {
     }
 
     /// Checks the invariants in the head of this file.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         for (at, &(key, entry)) in self.items.iter().enumerate() {
             if at > 0 && key < self.items[(at - 1) / BELOW].0 {
                 return Err(format!("heap: entry {entry} stands above a smaller key"));
@@ -142,7 +152,7 @@ mod tests {
     #[test]
     fn a_heap_agrees_with_an_ordered_set() {
         let mut x = 3_u64;
-        let mut ours = Heap::new();
+        let mut ours = Heap::default();
         ours.grow(100);
         let mut model = std::collections::BTreeMap::new();
         for step in 0..40_000 {

@@ -8,9 +8,10 @@
 //!   slots.
 //! * [`Level`]: a cache level, in simulations, servers and clients.
 //! * [`content`]: what a cache knows of its neighbour's content, for content-aware policies.
-//! * [`movement`]: schemes that move blocks between the levels of a hierarchy by hints.
 //! * [`placement`]: the rules by which a level below a client's cache places evicted blocks.
 //! * [`topology`]: levels that work together in one process.
+//!
+//! * [`lists`], [`heap`]: containers over handles, also for schemes of movement (`lab/schemes`).
 //!
 //! Not here: trace formats, stores and protocols.
 #![forbid(unsafe_code)]
@@ -21,14 +22,12 @@ pub mod content;
 mod counts;
 mod handles;
 mod hashed;
-mod heap;
+pub mod heap;
 mod level;
-mod list_queues;
-mod lists;
+pub mod lists;
 mod log;
 mod lru_order;
 mod marks;
-pub mod movement;
 pub mod placement;
 pub mod policy;
 mod positions;

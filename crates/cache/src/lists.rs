@@ -23,26 +23,26 @@ struct Node<T> {
 
 /// A fixed number of lists over entries `0..entries`, with a payload of type `T` for each entry.
 #[derive(Clone, Debug)]
-pub(crate) struct Lists<T = ()> {
+pub struct Lists<T = ()> {
     nodes: Vec<Node<T>>,
     lens: Vec<u32>,
 }
 
 impl<T: Copy + Default> Lists<T> {
     /// `lists` empty lists over no entries yet.
-    pub(crate) fn new(lists: u32) -> Self {
+    pub fn new(lists: u32) -> Self {
         let nodes = (0..lists).map(|i| Node { prev: i, next: i, data: T::default() }).collect();
         Self { nodes, lens: vec![0; lists as usize] }
     }
 
     /// Takes memory for the handles below `entries`, and no more.
-    pub(crate) fn reserve(&mut self, entries: u32) {
+    pub fn reserve(&mut self, entries: u32) {
         let nodes = self.lens.len() + entries as usize;
         self.nodes.reserve_exact(nodes.saturating_sub(self.nodes.len()));
     }
 
     /// Makes the handles below `entries` valid; new ones are unlinked, with a default payload.
-    pub(crate) fn grow(&mut self, entries: u32) {
+    pub fn grow(&mut self, entries: u32) {
         let nodes = self.lens.len() + entries as usize;
         if nodes > self.nodes.len() {
             let fresh = Node { prev: UNLINKED, next: UNLINKED, data: T::default() };
@@ -51,12 +51,12 @@ impl<T: Copy + Default> Lists<T> {
     }
 
     /// Number of valid handles.
-    pub(crate) fn entries(&self) -> u32 {
+    pub fn entries(&self) -> u32 {
         (self.nodes.len() - self.lens.len()) as u32
     }
 
     /// Number of lists.
-    pub(crate) fn count(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         self.base()
     }
 
@@ -75,47 +75,52 @@ impl<T: Copy + Default> Lists<T> {
         node.checked_sub(self.base())
     }
 
+    /// Number of entries in `list`.
     #[inline(always)]
-    pub(crate) fn len(&self, list: u32) -> u32 {
+    pub fn len(&self, list: u32) -> u32 {
         self.lens[list as usize]
     }
 
     /// Whether `entry` is in some list.
     #[inline(always)]
-    pub(crate) fn linked(&self, entry: Entry) -> bool {
+    pub fn linked(&self, entry: Entry) -> bool {
         self.nodes[self.node_of(entry) as usize].next != UNLINKED
     }
 
+    /// The data of an entry, in a list or not.
     #[inline(always)]
-    pub(crate) fn data(&self, entry: Entry) -> T {
+    pub fn data(&self, entry: Entry) -> T {
         self.nodes[self.node_of(entry) as usize].data
     }
 
+    /// The data of an entry, to be changed.
     #[inline(always)]
-    pub(crate) fn data_mut(&mut self, entry: Entry) -> &mut T {
+    pub fn data_mut(&mut self, entry: Entry) -> &mut T {
         let node = self.node_of(entry) as usize;
         &mut self.nodes[node].data
     }
 
+    /// The first entry of `list`.
     #[inline(always)]
-    pub(crate) fn front(&self, list: u32) -> Option<Entry> {
+    pub fn front(&self, list: u32) -> Option<Entry> {
         self.entry_of(self.nodes[list as usize].next)
     }
 
+    /// The last entry of `list`.
     #[inline(always)]
-    pub(crate) fn back(&self, list: u32) -> Option<Entry> {
+    pub fn back(&self, list: u32) -> Option<Entry> {
         self.entry_of(self.nodes[list as usize].prev)
     }
 
     /// The neighbour of a linked `entry` toward the back of its list.
     #[inline(always)]
-    pub(crate) fn next(&self, entry: Entry) -> Option<Entry> {
+    pub fn next(&self, entry: Entry) -> Option<Entry> {
         self.entry_of(self.nodes[self.node_of(entry) as usize].next)
     }
 
     /// The neighbour of a linked `entry` toward the front of its list.
     #[inline(always)]
-    pub(crate) fn prev(&self, entry: Entry) -> Option<Entry> {
+    pub fn prev(&self, entry: Entry) -> Option<Entry> {
         self.entry_of(self.nodes[self.node_of(entry) as usize].prev)
     }
 
@@ -129,15 +134,17 @@ impl<T: Copy + Default> Lists<T> {
         self.nodes[next as usize].prev = node;
     }
 
+    /// Inserts an entry, which is in no list, at the front of `list`.
     #[inline(always)]
-    pub(crate) fn push_front(&mut self, list: u32, entry: Entry) {
+    pub fn push_front(&mut self, list: u32, entry: Entry) {
         let first = self.nodes[list as usize].next;
         self.link(self.node_of(entry), list, first);
         self.lens[list as usize] += 1;
     }
 
+    /// Inserts an entry, which is in no list, at the back of `list`.
     #[inline(always)]
-    pub(crate) fn push_back(&mut self, list: u32, entry: Entry) {
+    pub fn push_back(&mut self, list: u32, entry: Entry) {
         let last = self.nodes[list as usize].prev;
         self.link(self.node_of(entry), last, list);
         self.lens[list as usize] += 1;
@@ -145,7 +152,7 @@ impl<T: Copy + Default> Lists<T> {
 
     /// Inserts an entry, which is in no list, in front of `next`, which is in `list`.
     #[inline(always)]
-    pub(crate) fn insert_before(&mut self, list: u32, entry: Entry, next: Entry) {
+    pub fn insert_before(&mut self, list: u32, entry: Entry, next: Entry) {
         let next = self.node_of(next);
         let prev = self.nodes[next as usize].prev;
         self.link(self.node_of(entry), prev, next);
@@ -154,7 +161,7 @@ impl<T: Copy + Default> Lists<T> {
 
     /// Removes `entry` from `list`; it must be in that list.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, list: u32, entry: Entry) {
+    pub fn remove(&mut self, list: u32, entry: Entry) {
         let node = self.node_of(entry) as usize;
         let Node { prev, next, .. } = self.nodes[node];
         debug_assert_ne!(next, UNLINKED, "removed from a list it is not in");
@@ -164,8 +171,9 @@ impl<T: Copy + Default> Lists<T> {
         self.lens[list as usize] -= 1;
     }
 
+    /// Removes the first entry of `list`.
     #[inline(always)]
-    pub(crate) fn pop_front(&mut self, list: u32) -> Option<Entry> {
+    pub fn pop_front(&mut self, list: u32) -> Option<Entry> {
         let entry = self.front(list)?;
         self.remove(list, entry);
         Some(entry)
@@ -173,7 +181,7 @@ impl<T: Copy + Default> Lists<T> {
 
     /// Moves an entry of `list` to its back; cheap when it is there already.
     #[inline(always)]
-    pub(crate) fn move_to_back(&mut self, list: u32, entry: Entry) {
+    pub fn move_to_back(&mut self, list: u32, entry: Entry) {
         let node = self.node_of(entry);
         let Node { prev, next, .. } = self.nodes[node as usize];
         debug_assert_ne!(next, UNLINKED, "moved within a list it is not in");
@@ -191,12 +199,12 @@ impl<T: Copy + Default> Lists<T> {
     }
 
     /// The entries of `list`, front to back.
-    pub(crate) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
+    pub fn iter(&self, list: u32) -> impl Iterator<Item = Entry> + '_ {
         std::iter::successors(self.front(list), |&entry| self.next(entry))
     }
 
     /// Saves or loads `list`; `data` saves or loads each payload.
-    pub(crate) fn save_load(
+    pub fn save_load(
         &mut self,
         list: u32,
         snapshot: &mut Snapshot<'_>,
@@ -212,12 +220,12 @@ impl<T: Copy + Default> Lists<T> {
 
     /// A value that depends on the node of `entry`. Reading it early prefetches the node.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, entry: Entry) -> u32 {
+    pub fn prefetch(&self, entry: Entry) -> u32 {
         self.nodes[self.node_of(entry) as usize].next
     }
 
     /// Checks the structural invariants in the head of this file.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         let mut seen = vec![false; self.entries() as usize];
         for list in 0..self.base() {
             let mut count = 0;

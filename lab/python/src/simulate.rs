@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::placement::Placement;
+use undercroft_schemes::SchemeSpec;
 use undercroft_sim::{
     ClientsSetup, Error, EvictionsFrom, LevelSpec, MovementConfig, Population, Prepared, Proceed,
     Ratio, Report, Rule, SchemeCaches, Setup, Warmup, run_scheme,

@@ -10,8 +10,8 @@ mod scheme;
 use std::sync::Arc;
 
 use undercroft_cache::WriteMode;
-use undercroft_cache::movement::SchemeSpec;
 use undercroft_cache::placement::Placement;
+use undercroft_schemes::SchemeSpec;
 use undercroft_trace::DenseTrace;
 
 pub use clients::ClientsSetup;

@@ -26,8 +26,21 @@ const ORDER: Parameter = Parameter {
     help: "whether a read is served before or after the block that it evicts above is placed",
 };
 
-/// Every placement, in the order in which tables list them. Schemes that move blocks are placements
-/// too: [`schemes`](crate::movement::schemes).
+/// Names of the schemes that move blocks between levels: placements of simulations (`lab/schemes`),
+/// which a server does not have.
+pub const SIMULATED: [&str; 9] = [
+    "demote",
+    "promote",
+    "hint-k",
+    "d-hfa",
+    "p-hfa",
+    "h-hfa",
+    "oracle-hfa",
+    "bidifilter",
+    "tandem",
+];
+
+/// Every placement that a server can have, in the order in which tables list them.
 pub fn placements() -> &'static [PlacementInfo] {
     &[
         PlacementInfo {

@@ -12,7 +12,7 @@ mod reloads;
 mod rules;
 
 pub use cost::{Load, WayByCost};
-pub use info::{PlacementInfo, placements};
+pub use info::{PlacementInfo, SIMULATED, placements};
 pub use reloads::{ReloadCounts, ReloadQueue};
 pub use rules::{
     DataSource, Eviction, OnHit, Order, Placement, PlacementError, Staging, Threshold,

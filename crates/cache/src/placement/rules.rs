@@ -4,8 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::info::{MAX_STAGING, options_of, placements};
-use crate::movement::schemes;
+use super::info::{MAX_STAGING, SIMULATED, options_of, placements};
 
 /// When blocks enter and leave the levels below the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -329,11 +328,10 @@ impl FromStr for Placement {
             "gl" => Self::Global(Order::default()),
             other => {
                 let placements: Vec<_> = placements().iter().map(|info| info.name).collect();
-                let schemes: Vec<_> = schemes().iter().map(|info| info.name).collect();
                 return Err(PlacementError(format!(
                     "no placement '{other}'; there are {}, and for simulate {}",
                     placements.join(", "),
-                    schemes.join(", ")
+                    SIMULATED.join(", ")
                 )));
             }
         };

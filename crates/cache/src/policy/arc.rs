@@ -45,7 +45,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         let neighbour = Neighbour::of(arguments, context.capacity);
         Ok(Box::new(Arc {
             whole_steps: arguments.word("step") == "whole",
-            directory: Directory::new(context.capacity, neighbour),
+            directory: Directory::aware(context.capacity, neighbour),
         }))
     },
 };

@@ -21,7 +21,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     source: "Bansal & Modha, FAST 2004",
     parameters: &[],
     build: |_, context| {
-        let directory = Directory::new(context.capacity, None);
+        let directory = Directory::new(context.capacity);
         Ok(Box::new(Car { directory, referenced: Vec::new() }))
     },
 };

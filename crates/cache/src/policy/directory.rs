@@ -9,56 +9,71 @@ use super::queues::Queues;
 use super::{Entry, Evictions};
 use crate::snapshot::{Snapshot, SnapshotError};
 
-pub(crate) const T1: u32 = 0;
-pub(crate) const T2: u32 = 1;
-pub(crate) const B1: u32 = 2;
-pub(crate) const B2: u32 = 3;
+/// Entries referenced once recently.
+pub const T1: u32 = 0;
+/// Entries referenced more often.
+pub const T2: u32 = 1;
+/// Ghosts of T1.
+pub const B1: u32 = 2;
+/// Ghosts of T2.
+pub const B2: u32 = 3;
 pub(super) const RESIDENT: u32 = 2;
 
 /// The ghost list of T1 or T2.
 #[inline(always)]
-pub(crate) fn ghosts_of(list: u32) -> u32 {
+pub fn ghosts_of(list: u32) -> u32 {
     list + RESIDENT
 }
 
+/// The four lists, and the target.
 #[derive(Clone, Debug)]
-pub(crate) struct Directory {
-    pub(crate) capacity: u32,
+pub struct Directory {
+    /// Most resident entries.
+    pub capacity: u32,
     /// Target size of T1.
-    pub(crate) p: f64,
+    pub p: f64,
     /// Front: the oldest in the order of the policy.
-    pub(crate) lists: Queues,
+    pub lists: Queues,
 }
 
 impl Directory {
     /// Creates four empty lists.
-    pub(crate) fn new(capacity: u32, neighbour: Option<Neighbour>) -> Self {
+    pub fn new(capacity: u32) -> Self {
+        Self::aware(capacity, None)
+    }
+
+    /// Creates four empty lists that know what a neighbour holds.
+    pub(super) fn aware(capacity: u32, neighbour: Option<Neighbour>) -> Self {
         // Entries leave T1 and T2 from anywhere, the ghost lists mostly from the front.
         Self { capacity, p: 0.0, lists: Queues::new([4, 4, 2, 2], neighbour) }
     }
 
+    /// Number of resident entries.
     #[inline(always)]
-    pub(crate) fn resident(&self) -> u32 {
+    pub fn resident(&self) -> u32 {
         self.lists.len(T1) + self.lists.len(T2)
     }
 
+    /// Whether as many are resident as may be.
     #[inline(always)]
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.resident() == self.capacity
     }
 
+    /// Whether the entry is resident.
     #[inline(always)]
-    pub(crate) fn contains(&self, entry: Entry) -> bool {
+    pub fn contains(&self, entry: Entry) -> bool {
         self.lists.is_below(RESIDENT, entry)
     }
 
+    /// Whether the entry is a ghost.
     #[inline(always)]
-    pub(crate) fn remembers(&self, entry: Entry) -> bool {
+    pub fn remembers(&self, entry: Entry) -> bool {
         self.lists.is_in(B1, entry) || self.lists.is_in(B2, entry)
     }
 
     /// Changes `p` for a reference to an entry that is still in the list `ghosts`.
-    pub(crate) fn adapt(&mut self, ghosts: u32, whole_steps: bool) {
+    pub fn adapt(&mut self, ghosts: u32, whole_steps: bool) {
         let (b1, b2) = (f64::from(self.lists.len(B1)), f64::from(self.lists.len(B2)));
         let ratio = if ghosts == B1 { b2 / b1 } else { b1 / b2 };
         let step = if whole_steps { ratio.floor() } else { ratio }.max(1.0);
@@ -72,7 +87,7 @@ impl Directory {
     /// Makes room in the directory for an unknown entry, by dropping at most one ghost. Do not call
     /// it when T1 alone fills the capacity.
     #[inline(always)]
-    pub(crate) fn make_room_for_unknown(&mut self, out: &mut Evictions) {
+    pub fn make_room_for_unknown(&mut self, out: &mut Evictions) {
         // Nearly always one of the two lists must drop a ghost, unpredictably which: no branch.
         let is_once_full = self.lists.len(T1) + self.lists.len(B1) == self.capacity;
         if is_once_full | (self.total() == 2 * u64::from(self.capacity)) {
@@ -81,7 +96,7 @@ impl Directory {
     }
 
     /// Turns a resident entry into a ghost of the list it was in.
-    pub(crate) fn take(&mut self, entry: Entry) {
+    pub fn take(&mut self, entry: Entry) {
         if self.contains(entry) {
             let list = if self.lists.is_in(T1, entry) { T1 } else { T2 };
             self.lists.shift(ghosts_of(list), entry);
@@ -90,7 +105,7 @@ impl Directory {
 
     /// Changes the capacity. If too many entries are then resident, the policy replaces them, and
     /// calls [`fit`](Self::fit) after each.
-    pub(crate) fn resize(&mut self, capacity: u32, out: &mut Evictions) {
+    pub fn resize(&mut self, capacity: u32, out: &mut Evictions) {
         self.capacity = capacity;
         self.lists.resize(capacity);
         self.p = self.p.min(f64::from(capacity));
@@ -98,7 +113,7 @@ impl Directory {
     }
 
     /// Drops ghosts until the lists are within their bounds, as far as that helps.
-    pub(crate) fn fit(&mut self, out: &mut Evictions) {
+    pub fn fit(&mut self, out: &mut Evictions) {
         let c = self.capacity;
         while self.lists.len(B1) > 0 && self.lists.len(T1) + self.lists.len(B1) > c {
             self.lists.forget(B1, out);
@@ -113,7 +128,7 @@ impl Directory {
     }
 
     /// T1, then T2, oldest first.
-    pub(crate) fn residents(&self) -> Vec<Entry> {
+    pub fn residents(&self) -> Vec<Entry> {
         self.lists.iter(T1).chain(self.lists.iter(T2)).collect()
     }
 
@@ -124,7 +139,10 @@ impl Directory {
     }
 
     /// Checks the invariants in the head of this file.
-    pub(crate) fn validate(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// Says which does not hold.
+    pub fn validate(&self) -> Result<(), String> {
         let c = self.capacity;
         let once = self.lists.len(T1) + self.lists.len(B1);
         if self.resident() > c || once > c || self.total() > 2 * u64::from(c) {
@@ -144,7 +162,7 @@ mod tests {
     #[test]
     fn steps_are_real_or_cut() {
         for (whole_steps, up, down) in [(false, 1.5, 0.5), (true, 1.0, 0.0)] {
-            let mut directory = Directory::new(8, None);
+            let mut directory = Directory::new(8);
             directory.lists.grow(8);
             for (entry, list) in [B1, B1, B2, B2, B2].into_iter().enumerate() {
                 directory.lists.push(list, entry as Entry);

@@ -55,7 +55,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             decay: lambda.is_none().then(|| arguments.real("decay")),
             ghosts: Ghosts::new(GHOSTS, arguments.real("ghost"), context.capacity),
             blocks: Lists::new(1),
-            heap: Heap::new(),
+            heap: Heap::default(),
             now: 0,
             uses: 0,
         };

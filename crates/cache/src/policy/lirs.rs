@@ -72,8 +72,9 @@ enum State {
     Lir,
 }
 
+/// The state of LIRS, which the scheme `tandem` uses as the directory of its levels.
 #[derive(Clone, Debug)]
-pub(crate) struct Lirs {
+pub struct Lirs {
     capacity: u32,
     hirs: f64,
     nonres: f64,
@@ -90,7 +91,7 @@ pub(crate) struct Lirs {
 
 impl Lirs {
     /// The defaults, with this part for resident HIR blocks.
-    pub(crate) fn new(capacity: u32, hirs: f64) -> Self {
+    pub fn new(capacity: u32, hirs: f64) -> Self {
         let mut policy = Self {
             capacity,
             hirs,
@@ -109,7 +110,7 @@ impl Lirs {
 
     /// Changes the part for resident HIR blocks. LIR blocks above what is left become HIR; no block
     /// leaves.
-    pub(crate) fn set_hirs(&mut self, hirs: f64, out: &mut Evictions) {
+    pub fn set_hirs(&mut self, hirs: f64, out: &mut Evictions) {
         self.hirs = hirs;
         self.derive_sizes(self.capacity);
         while self.lirs > self.lir_target {
@@ -120,7 +121,7 @@ impl Lirs {
 
     /// Counts a reference of a block that is not kept. It is remembered like one that came and was
     /// evicted at once, so the distance to its next reference is known.
-    pub(crate) fn pass_by(&mut self, entry: Entry, out: &mut Evictions) {
+    pub fn pass_by(&mut self, entry: Entry, out: &mut Evictions) {
         self.withdraw(entry);
         self.put_on_top(entry);
         if self.stack.linked(entry) {

@@ -51,8 +51,8 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             ghosts: Ghosts::new(GHOSTS, arguments.real("ghost"), context.capacity),
             blocks: Lists::new(1),
             hist: Vec::new(),
-            heap: Heap::new(),
-            waiting: Heap::new(),
+            heap: Heap::default(),
+            waiting: Heap::default(),
             now: 0,
             uses: 0,
         }))

@@ -9,14 +9,14 @@
 mod batch;
 mod content_aware;
 pub mod contract;
-pub(crate) mod directory;
+pub mod directory;
 mod ghosts;
 mod memory;
 mod period;
 mod queues;
 mod ranking;
 mod registry;
-pub(crate) mod sketch;
+pub mod sketch;
 mod trail;
 
 use std::fmt::Debug;
@@ -29,10 +29,12 @@ pub use crate::reference::Entry;
 pub use batch::Batch;
 pub(crate) use batch::refer;
 pub use content_aware::{Awareness, ContentAware, Knows};
-pub(crate) use lirs::Lirs;
+pub use lirs::Lirs;
 pub use opt::Future;
-pub(crate) use registry::Arguments;
-pub use registry::{Argument, Context, Kind, Maker, Parameter, PolicyInfo, Spec, SpecError};
+pub use queues::Queues;
+pub use registry::{
+    Argument, Arguments, Context, Kind, Maker, Parameter, PolicyInfo, Spec, SpecError,
+};
 
 /// Declares the file of each policy, and lists their descriptions.
 macro_rules! registry {

@@ -54,7 +54,7 @@ impl Places for Seats {
 /// Four lists, some of which may be unused. [`is_below`](Self::is_below) is never asked for the
 /// last one.
 #[derive(Clone, Debug)]
-pub(crate) struct Queues {
+pub struct Queues {
     logs: [Log; LISTS as usize],
     seats: Seats,
     neighbour: Option<Neighbour>,
@@ -68,7 +68,7 @@ impl Queues {
     }
 
     /// Makes handles below `entries` valid.
-    pub(crate) fn grow(&mut self, entries: u32) {
+    pub fn grow(&mut self, entries: u32) {
         let Seats(seats) = &mut self.seats;
         seats.resize(seats.len().max(entries as usize), NOWHERE);
         self.neighbour.iter_mut().for_each(|n| n.grow(entries));
@@ -76,7 +76,7 @@ impl Queues {
 
     /// Number of entries in `list`.
     #[inline(always)]
-    pub(crate) fn len(&self, list: u32) -> u32 {
+    pub fn len(&self, list: u32) -> u32 {
         self.logs[list as usize].len()
     }
 
@@ -95,7 +95,7 @@ impl Queues {
 
     /// The list that `entry` is in.
     #[inline(always)]
-    pub(crate) fn list_of(&self, entry: Entry) -> Option<u32> {
+    pub fn list_of(&self, entry: Entry) -> Option<u32> {
         self.seat_of(entry).map(|(list, _)| list)
     }
 
@@ -108,29 +108,29 @@ impl Queues {
 
     /// The oldest entry of `list`.
     #[inline(always)]
-    pub(crate) fn front(&mut self, list: u32) -> Option<Entry> {
+    pub fn front(&mut self, list: u32) -> Option<Entry> {
         self.logs[list as usize].front(&self.seats)
     }
 
     /// The newest entry of `list`.
-    pub(crate) fn back(&mut self, list: u32) -> Option<Entry> {
+    pub fn back(&mut self, list: u32) -> Option<Entry> {
         self.logs[list as usize].back(&self.seats)
     }
 
     /// The entries of `list`, oldest first.
-    pub(crate) fn iter(&self, list: u32) -> impl Iterator<Item = Entry> {
+    pub fn iter(&self, list: u32) -> impl Iterator<Item = Entry> {
         self.logs[list as usize].iter(&self.seats).map(|(entry, ())| entry)
     }
 
     /// Inserts an entry, which is in no list, at the newest end of `list`.
     #[inline(always)]
-    pub(crate) fn push(&mut self, list: u32, entry: Entry) {
+    pub fn push(&mut self, list: u32, entry: Entry) {
         self.logs[list as usize].push(&mut self.seats, entry, ());
     }
 
     /// Removes the oldest entry of `list`.
     #[inline(always)]
-    pub(crate) fn pop(&mut self, list: u32) -> Option<Entry> {
+    pub fn pop(&mut self, list: u32) -> Option<Entry> {
         let oldest = self.logs[list as usize].pop(&self.seats)?;
         self.seats.0[oldest as usize] = NOWHERE;
         Some(oldest)
@@ -138,7 +138,7 @@ impl Queues {
 
     /// Removes an entry from its list.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, entry: Entry) {
+    pub fn remove(&mut self, entry: Entry) {
         if let Some((list, slot)) = self.seat_of(entry) {
             self.seats.0[entry as usize] = NOWHERE;
             self.logs[list as usize].remove(slot);
@@ -155,7 +155,7 @@ impl Queues {
     /// Moves an entry to the newest end of `list`, wherever it was. While `list` makes room, the
     /// entry still names its old slot, which does no harm.
     #[inline(always)]
-    pub(crate) fn shift(&mut self, list: u32, entry: Entry) {
+    pub fn shift(&mut self, list: u32, entry: Entry) {
         if let Some((from, slot)) = self.seat_of(entry) {
             self.logs[from as usize].remove(slot);
         }
@@ -164,7 +164,7 @@ impl Queues {
 
     /// Moves the oldest resident entry of `list` to the newest end of the list `ghosts`.
     #[inline(always)]
-    pub(crate) fn evict(&mut self, list: u32, ghosts: u32, out: &mut Evictions) {
+    pub fn evict(&mut self, list: u32, ghosts: u32, out: &mut Evictions) {
         if let Some(victim) = self.pop(list) {
             self.push(ghosts, victim);
             out.push(victim, EvictionKind::Remembered);

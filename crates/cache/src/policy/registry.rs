@@ -127,7 +127,7 @@ impl Kind {
 
 /// The values of all parameters of a policy or a scheme, in the order of its parameters.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     names: Vec<&'static str>,
     values: Vec<Argument>,
 }
@@ -135,8 +135,12 @@ pub(crate) struct Arguments {
 /// These methods look up a declared parameter. To ask for another one is a bug in the policy's
 /// file, which the test that builds every policy finds.
 impl Arguments {
-    /// Parses `key=value` words over the defaults. Errors name `what`, for example `policy mq`.
-    pub(crate) fn parse<'a>(
+    /// Parses `key=value` words over the defaults. `what` is what they belong to, for example
+    /// `policy mq`.
+    ///
+    /// # Errors
+    /// Names `what`, and the word that is unknown, given twice or out of range.
+    pub fn parse<'a>(
         what: &str,
         parameters: &'static [Parameter],
         words: impl Iterator<Item = &'a str>,
@@ -189,7 +193,10 @@ impl Arguments {
     }
 
     /// Writes `,key=value` for every value that differs from the parameter's `usual` value.
-    pub(crate) fn write_unusual(
+    ///
+    /// # Errors
+    /// Those of the formatter.
+    pub fn write_unusual(
         &self,
         f: &mut fmt::Formatter<'_>,
         parameters: &'static [Parameter],
@@ -208,29 +215,34 @@ impl Arguments {
         self.values[at.unwrap_or_else(|| panic!("parameter {name} is not declared"))]
     }
 
-    pub(crate) fn integer(&self, name: &str) -> u64 {
+    /// The value of a [`Kind::Integer`].
+    pub fn integer(&self, name: &str) -> u64 {
         self.integer_or_word(name).unwrap_or_else(|| panic!("parameter {name} is not a number"))
     }
 
-    pub(crate) fn integer_or_word(&self, name: &str) -> Option<u64> {
+    /// The value of a [`Kind::IntegerOr`]; `None` for its word.
+    pub fn integer_or_word(&self, name: &str) -> Option<u64> {
         match self.get(name) {
             Argument::Integer(value) => Some(value),
             _ => None,
         }
     }
 
-    pub(crate) fn real(&self, name: &str) -> f64 {
+    /// The value of a [`Kind::Real`].
+    pub fn real(&self, name: &str) -> f64 {
         self.real_or_word(name).unwrap_or_else(|| panic!("parameter {name} is not a real number"))
     }
 
-    pub(crate) fn real_or_word(&self, name: &str) -> Option<f64> {
+    /// The value of a [`Kind::RealOr`]; `None` for its word.
+    pub fn real_or_word(&self, name: &str) -> Option<f64> {
         match self.get(name) {
             Argument::Real(value) => Some(value),
             _ => None,
         }
     }
 
-    pub(crate) fn word(&self, name: &str) -> &'static str {
+    /// The value of a [`Kind::Word`].
+    pub fn word(&self, name: &str) -> &'static str {
         match self.get(name) {
             Argument::Word(word) => word,
             other => panic!("parameter {name} is {other}, not a word"),
@@ -393,7 +405,7 @@ fn unknown_key(what: &str, parameters: &[Parameter], key: &str) -> SpecError {
 
 /// Why a policy cannot be made; says what is wrong and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpecError(pub(crate) String);
+pub struct SpecError(pub String);
 
 impl SpecError {
     pub(crate) fn new(what: &str) -> Self {

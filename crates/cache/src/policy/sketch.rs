@@ -12,7 +12,7 @@ use crate::snapshot::{Snapshot, SnapshotError};
 
 /// Counters of references by block.
 #[derive(Clone, Debug)]
-pub(crate) struct Sketch {
+pub struct Sketch {
     counters: Counters,
     /// Effective increments since the last halving, plus half of those before.
     increments: u64,
@@ -99,7 +99,8 @@ const MAX: u8 = 15;
 const ONES: u64 = 0x1111_1111_1111_1111;
 
 impl Sketch {
-    pub(crate) fn new(exact: bool, capacity: u32) -> Self {
+    /// Empty, for a cache of `capacity` entries; `exact` counts without collisions.
+    pub fn new(exact: bool, capacity: u32) -> Self {
         let counters = if exact {
             Counters::Exact(BTreeMap::new())
         } else {
@@ -110,7 +111,7 @@ impl Sketch {
 
     /// Sets the capacity for the next increments. A table that is too small is replaced by an empty
     /// one, since its counts cannot be separated by block.
-    pub(crate) fn resize(&mut self, capacity: u32) {
+    pub fn resize(&mut self, capacity: u32) {
         self.sample = 10 * u64::from(capacity);
         if let Counters::CountMin(table) = &mut self.counters {
             if (capacity as usize).next_power_of_two() > table.words {
@@ -122,7 +123,7 @@ impl Sketch {
 
     /// Counts a reference.
     #[inline(always)]
-    pub(crate) fn increment(&mut self, key: u64) {
+    pub fn increment(&mut self, key: u64) {
         let added = match &mut self.counters {
             Counters::Exact(counts) => {
                 let count = counts.entry(key).or_insert(0);
@@ -169,7 +170,7 @@ impl Sketch {
 
     /// Saves or loads the counters. A table may be larger than its capacity needs, if the capacity
     /// has shrunk.
-    pub(crate) fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
+    pub fn save_load(&mut self, snapshot: &mut Snapshot<'_>) -> Result<(), SnapshotError> {
         snapshot.clock(&mut self.increments)?;
         match &mut self.counters {
             Counters::Exact(counts) => carry_exact(counts, snapshot),
@@ -179,7 +180,7 @@ impl Sketch {
 
     /// The count of a block: exact, or too high if blocks share counters.
     #[inline(always)]
-    pub(crate) fn estimate(&self, key: u64) -> u8 {
+    pub fn estimate(&self, key: u64) -> u8 {
         match &self.counters {
             Counters::Exact(counts) => counts.get(&key).copied().unwrap_or(0),
             Counters::CountMin(table) => {
@@ -196,13 +197,13 @@ impl Sketch {
 
     /// The estimate after one more block, never seen before, has been counted: that may halve all
     /// counters.
-    pub(crate) fn estimate_after_stranger(&self, key: u64) -> u8 {
+    pub fn estimate_after_stranger(&self, key: u64) -> u8 {
         self.estimate(key) >> u8::from(self.increments + 1 >= self.sample)
     }
 
     /// Reads a word that counting `key` will need.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, key: u64) -> u32 {
+    pub fn prefetch(&self, key: u64) -> u32 {
         match &self.counters {
             Counters::Exact(_) => 0,
             Counters::CountMin(table) => table.lines[table.line(hash(key))][0] as u32,

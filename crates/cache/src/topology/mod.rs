@@ -5,7 +5,7 @@
 //! * [`Pair`]: two levels with placement at the access, of which one or both are content-aware.
 //! * [`Cluster`]: several clients above one or more [servers](Server).
 //!
-//! Not here: the levels of a scheme of movement ([`movement`](crate::movement)), and time.
+//! Not here: the levels of a scheme of movement (`lab/schemes`), and time.
 
 mod cluster;
 mod hierarchy;

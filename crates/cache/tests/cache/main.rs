@@ -1,5 +1,5 @@
-//! The cache engine from outside: every policy, placement and scheme of movement against naive
-//! models and worked examples, and what a cache counts, remembers and costs.
+//! The cache engine from outside: every policy and placement against naive models and worked
+//! examples, and what a cache counts, remembers and costs.
 //!
 //! What only shows inside a module is tested there.
 
@@ -15,7 +15,6 @@ mod contract;
 mod counted;
 mod memo;
 mod model;
-mod movement;
 mod own_policy;
 mod parts;
 mod placement;

@@ -100,8 +100,7 @@ pub(super) use words;
 pub(super) mod placement {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer};
-    use undercroft_cache::movement::SchemeSpec;
-    use undercroft_cache::placement::Placement;
+    use undercroft_cache::placement::{Placement, SIMULATED};
 
     pub(in crate::config) use super::text::serialize;
 
@@ -115,7 +114,7 @@ pub(super) mod placement {
     /// Parses `access`, `eviction,on-hit=move` and the like.
     pub(in crate::config) fn parse(text: &str) -> Result<Placement, String> {
         let name = text.split(',').next().unwrap_or_default();
-        if SchemeSpec::is_known(name) {
+        if SIMULATED.contains(&name) {
             return Err(format!(
                 "placement {name} is for simulations; a server learns what its clients hold: choose \
                  placement=auto, and let clients, or servers above, tell what they evict"

@@ -1,8 +1,8 @@
 //! The counts of a running scheme: hits, moves, traffic and time of each cache.
 
 use serde::{Deserialize, Serialize};
-use undercroft_cache::movement::{Move, Scheme, Topology};
 use undercroft_cache::{Counts, Reference};
+use undercroft_schemes::{Move, Scheme, Topology};
 
 use super::hint_distance::HintDistances;
 use super::links::Links;

@@ -1,4 +1,4 @@
-//! Hierarchies driven by hints: the schemes of `undercroft_cache::movement` over a topology, with
+//! Hierarchies driven by hints: the schemes of `undercroft_schemes` over a topology, with
 //! one or several clients, and the costs.
 
 mod account;
@@ -9,8 +9,8 @@ mod report;
 
 use std::sync::Arc;
 
-use undercroft_cache::movement::{self, Build, Gauges, Move, Scheme, SchemeSpec};
 use undercroft_cache::{Counts, Reference, WriteMode};
+use undercroft_schemes::{Build, Gauges, Move, Scheme, SchemeSpec};
 use undercroft_trace::Ref;
 
 use crate::clients::ClientRef;
@@ -28,15 +28,15 @@ pub use report::{BoundReport, MovementReport, NodeReport, SampleReport};
 const BATCH: usize = 32;
 
 /// Caches of so many blocks one below the other, for one client.
-pub(crate) fn line(capacities: &[u32]) -> Result<movement::Topology, Error> {
-    movement::Topology::line(capacities).map_err(|e| Error::Request(e.to_string()))
+pub(crate) fn line(capacities: &[u32]) -> Result<undercroft_schemes::Topology, Error> {
+    undercroft_schemes::Topology::line(capacities).map_err(|e| Error::Request(e.to_string()))
 }
 
 /// The configuration of a simulation.
 #[derive(Clone, Debug)]
 pub struct MovementConfig {
     /// The caches, and the cache of each client.
-    pub topology: movement::Topology,
+    pub topology: undercroft_schemes::Topology,
     /// The name of each cache.
     pub names: Vec<String>,
     /// How blocks move.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use undercroft_cache::WriteMode;
-use undercroft_cache::movement::{Node, SchemeSpec, Topology};
+use undercroft_schemes::{Node, SchemeSpec, Topology};
 
 use crate::drive::Proceed;
 use crate::movement::{MovementConfig, bounds, line, simulate_movement};

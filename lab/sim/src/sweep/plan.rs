@@ -5,9 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use undercroft_cache::WriteMode;
-use undercroft_cache::movement::{Build, SchemeSpec};
 use undercroft_cache::placement::{Placement, PlacementError};
 use undercroft_cache::policy::{Spec, SpecError, policies};
+use undercroft_schemes::{Build, SchemeSpec};
 
 use crate::movement::line;
 use crate::{CostSpec, DemotionCost, Error, Evictions, LevelSpec, Lowest, Ratio, Size};

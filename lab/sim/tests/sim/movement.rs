@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::common::{Random, blocks, seeds, trace};
 use undercroft_cache::WriteMode;
-use undercroft_cache::movement::{Node, Topology, schemes};
+use undercroft_schemes::{Node, Topology, schemes};
 use undercroft_sim::{
     CostSpec, Costs, Data, DemotionCost, MovementConfig, Population, Report, bounds,
     simulate_movement, trace_report,

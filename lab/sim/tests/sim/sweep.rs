@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use crate::common::{Random, spec};
 use tempfile::TempDir;
 use undercroft_cache::WriteMode;
-use undercroft_cache::movement::Topology;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
+use undercroft_schemes::Topology;
 use undercroft_sim::{
     Config, CostSpec, DemotionCost, Error, Evictions, LevelSpec, Loaded, Lowest, MovementConfig,
     Plan, Population, Progress, Report, Row, Rule, Size, Source, Times, simulate,

@@ -3,9 +3,7 @@
 
 use serde_json::{Value, json};
 use undercroft_cache::Reference;
-use undercroft_cache::movement::{Build, Move, Scheme, SchemeSpec, Topology};
-
-use crate::support::letters;
+use undercroft_schemes::{Build, Move, Scheme, SchemeSpec, Topology};
 
 fn letter(entry: u32) -> String {
     char::from(b'A' + entry as u8).to_string()
@@ -169,8 +167,14 @@ fn check_level(id: &str, scheme: &dyn Scheme, node: usize, of_level: &Value, all
 
 #[test]
 fn examples_of_the_specification() {
-    let all: Value = serde_json::from_str(include_str!("../data/movement-examples.json")).unwrap();
+    let all: Value = serde_json::from_str(include_str!("data/movement-examples.json")).unwrap();
     let all = all.as_array().unwrap();
     assert_eq!(all.len(), 9, "examples in the file");
     all.iter().for_each(check);
+}
+
+/// A list of letters as blocks: A = 0, B = 1, ...
+fn letters(list: &Value) -> Vec<u32> {
+    let letter = |v: &Value| u32::from(v.as_str().unwrap().as_bytes()[0] - b'A');
+    list.as_array().unwrap().iter().map(letter).collect()
 }

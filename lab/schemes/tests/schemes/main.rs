@@ -7,11 +7,11 @@ mod promote_model;
 mod tandem_model;
 mod worked;
 
-use crate::support::{Random, seeds};
 use models::Model;
-use undercroft_cache::movement::{Build, Move, Node, Scheme, SchemeSpec, Topology, schemes};
 use undercroft_cache::policy::{Context, Spec};
 use undercroft_cache::{Evictions, Reference};
+use undercroft_random::testing::{Random, seeds};
+use undercroft_schemes::{Build, Move, Node, Scheme, SchemeSpec, Topology, schemes};
 
 /// A scheme by its text; `promote-arc` is `promote` over levels of ARC.
 fn scheme(text: &str, topology: &Topology, seed: u64) -> Box<dyn Scheme> {
@@ -332,6 +332,13 @@ fn conserve(name: &str, topology: &Topology, ours: &mut dyn Scheme, random: &mut
         }
         ours.validate().unwrap_or_else(|what| panic!("{name}, step {step}: {what}"));
     }
+}
+
+/// What a server refuses with the sentence that it is for simulations.
+#[test]
+fn the_engine_knows_the_names_of_all_schemes() {
+    let names: Vec<_> = schemes().iter().map(|info| info.name).collect();
+    assert_eq!(names, undercroft_cache::placement::SIMULATED);
 }
 
 #[test]

@@ -14,8 +14,8 @@ use undercroft_random::hash;
 
 use super::tandem::{Options, Tandem};
 use super::{Move, Scheme};
-use crate::policy::SpecError;
-use crate::{Entry, Reference};
+use undercroft_cache::policy::SpecError;
+use undercroft_cache::{Entry, Reference};
 
 /// The options of each ghost, for loops, for recency, for what lies between, and for blocks that
 /// only their frequency tells apart. The first are the default options, from which a Tandem starts.

@@ -5,7 +5,7 @@
 //! Invariants (checked by [`Index::validate`]): a block with an entry is the block of that entry;
 //! every entry is in use or free.
 
-use crate::Entry;
+use undercroft_cache::Entry;
 
 /// Marks a block without an entry.
 const NONE: Entry = Entry::MAX;

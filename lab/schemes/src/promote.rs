@@ -12,8 +12,8 @@ use super::info::{Build, SchemeInfo};
 use super::stack::level_configs;
 use super::{Gauges, Move, Scheme, Topology, promote_arc};
 use crate::list_queues::ListQueues;
-use crate::policy::{Arguments, SpecError};
-use crate::{Entry, Reference};
+use undercroft_cache::policy::{Arguments, SpecError};
+use undercroft_cache::{Entry, Reference};
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "promote",

@@ -12,9 +12,9 @@
 
 use super::chances::Chances;
 use super::{Gauges, Move, Scheme, Topology};
-use crate::policy::Evictions;
-use crate::policy::directory::{B1, B2, Directory, T1, T2, ghosts_of};
-use crate::{Entry, Reference};
+use undercroft_cache::policy::Evictions;
+use undercroft_cache::policy::directory::{B1, B2, Directory, T1, T2, ghosts_of};
+use undercroft_cache::{Entry, Reference};
 
 pub(super) struct PromoteArc {
     topology: Topology,
@@ -28,9 +28,8 @@ pub(super) struct PromoteArc {
 
 impl PromoteArc {
     pub(super) fn new(topology: Topology, chances: Vec<Chances>) -> Self {
-        let directories = (0..topology.nodes())
-            .map(|node| Directory::new(topology.capacity(node), None))
-            .collect();
+        let directories =
+            (0..topology.nodes()).map(|node| Directory::new(topology.capacity(node))).collect();
         Self { topology, directories, last: Vec::new(), chances, now: 0, out: Evictions::new() }
     }
 

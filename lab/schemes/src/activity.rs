@@ -7,7 +7,7 @@
 
 use std::array;
 
-use crate::lists::Lists;
+use undercroft_cache::lists::Lists;
 
 /// Most moves that are remembered per block: the values then fit in the bits of a word.
 pub(super) const MAX_STEPS: u64 = 5;

@@ -16,9 +16,9 @@
 use super::info::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme};
 use crate::list_queues::ListQueues;
-use crate::policy::sketch::Sketch;
-use crate::policy::{Arguments, Kind, Parameter, SpecError};
-use crate::{Entry, Reference};
+use undercroft_cache::policy::sketch::Sketch;
+use undercroft_cache::policy::{Arguments, Kind, Parameter, SpecError};
+use undercroft_cache::{Entry, Reference};
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "bidifilter",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Scheme;
 use super::hfa::MoveLog;
 use super::topology::Topology;
-use crate::policy::{Arguments, Parameter, SpecError};
+use undercroft_cache::policy::{Arguments, Parameter, SpecError};
 
 /// The name, source, options and constructor of a scheme.
 pub struct SchemeInfo {

@@ -12,8 +12,8 @@ use super::level::{
     Bid, Demoted, Evicted, LevelConfig, Load, Pass, Passing, Promoted, SchemeLevel, Upper,
 };
 use super::stack::stack;
-use crate::Entry;
-use crate::policy::{Arguments, Kind, Parameter};
+use undercroft_cache::Entry;
+use undercroft_cache::policy::{Arguments, Kind, Parameter};
 
 /// The options, which H-HFA has too.
 pub(super) const STEPS: Parameter = Parameter {

@@ -34,9 +34,9 @@ use super::info::{Build, SchemeInfo};
 use super::tandem_ghosts::Ghosts;
 use super::{Gauges, Move, Scheme};
 use crate::list_queues::ListQueues;
-use crate::policy::sketch::Sketch;
-use crate::policy::{Arguments, Kind, Lirs, Parameter, Policy, SpecError};
-use crate::{Entry, Evictions, Reference};
+use undercroft_cache::policy::sketch::Sketch;
+use undercroft_cache::policy::{Arguments, Kind, Lirs, Parameter, Policy, SpecError};
+use undercroft_cache::{Entry, Evictions, Reference};
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "tandem",

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::Scheme;
 use super::info::{Build, SchemeInfo};
-use crate::policy::{Arguments, SpecError};
+use undercroft_cache::policy::{Arguments, SpecError};
 
 /// Every scheme, in the order in which tables list them.
 pub fn schemes() -> &'static [&'static SchemeInfo] {

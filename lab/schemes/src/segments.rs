@@ -9,9 +9,9 @@
 //!
 //! Invariants: no segment holds more than its size; a block is in one segment at most.
 
-use crate::Entry;
 use crate::list_queues::ListQueues;
-use crate::lists::Lists;
+use undercroft_cache::Entry;
+use undercroft_cache::lists::Lists;
 
 const SEGMENTS: usize = 10;
 

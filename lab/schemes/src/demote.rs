@@ -13,9 +13,9 @@
 use super::info::{Build, SchemeInfo};
 use super::segments::{Kind, Segments, Shape};
 use super::{Move, Scheme, Topology};
-use crate::lists::Lists;
-use crate::policy::{Arguments, Kind as Values, Parameter, SpecError};
-use crate::{Entry, Reference};
+use undercroft_cache::lists::Lists;
+use undercroft_cache::policy::{Arguments, Kind as Values, Parameter, SpecError};
+use undercroft_cache::{Entry, Reference};
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "demote",

@@ -10,7 +10,9 @@
 //! (`level.rs`), and stacked (`stack.rs`): HFA's variants and Hint-K. The other schemes decide for
 //! all levels at once. All of them run in simulations only (docs/developer/decisions.md).
 //!
-//! Not here: placement at the access, and placement below unmodified clients: see `placement`.
+//! Not here: placement at the access, and placement below unmodified clients: those are rules of a
+//! level, and a server has them (`undercroft_cache::placement`).
+#![forbid(unsafe_code)]
 
 mod activity;
 mod bidifilter;
@@ -21,6 +23,7 @@ mod hint_k;
 mod index;
 mod info;
 mod level;
+mod list_queues;
 mod promote;
 mod promote_arc;
 mod registry;
@@ -35,7 +38,7 @@ pub use info::{Build, DEFAULT_SEED, SchemeInfo};
 pub use registry::{SchemeSpec, schemes};
 pub use topology::{MAX_NODES, Node, Topology, TopologyError};
 
-use crate::{Entry, Reference};
+use undercroft_cache::{Entry, Reference};
 
 /// A move of a block. The second field is the number of a cache in the [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::Entry;
+use undercroft_cache::Entry;
 
 /// Bytes of a record: block, slot, count and links.
 pub(super) const RECORD_BYTES: u64 = 24;

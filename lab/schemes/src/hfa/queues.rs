@@ -9,8 +9,8 @@ use std::collections::BinaryHeap;
 
 use super::super::activity::{ByActivity, Steps};
 use super::blocks::{Block, Row};
-use crate::heap::Heap;
-use crate::lists::Lists;
+use undercroft_cache::heap::Heap;
+use undercroft_cache::lists::Lists;
 
 pub(super) trait Queue: Send + 'static {
     /// Creates an empty queue; `steps` has the number of moves that Hint-K remembers.
@@ -144,7 +144,7 @@ impl ByHotness {
 
 impl Queue for ByHotness {
     fn new(_: &Steps) -> Self {
-        Self { cold: Lists::new(1), hot: Heap::new(), pushed: 0 }
+        Self { cold: Lists::new(1), hot: Heap::default(), pushed: 0 }
     }
 
     fn grow(&mut self, rows: u32) {
@@ -301,7 +301,7 @@ const MIDDLE: u64 = 1 << 63;
 
 impl Hottest {
     pub(super) fn new() -> Self {
-        Self { heap: Heap::new(), head: MIDDLE, tail: MIDDLE }
+        Self { heap: Heap::default(), head: MIDDLE, tail: MIDDLE }
     }
 
     pub(super) fn grow(&mut self, rows: u32) {
@@ -343,7 +343,7 @@ impl Hottest {
 #[cfg(test)]
 mod tests {
     use super::{Block, ByHistory, ByHotness, Queue, Row};
-    use crate::movement::activity::Steps;
+    use crate::activity::Steps;
 
     const BLOCKS: u32 = 60;
 

@@ -31,13 +31,13 @@ use super::activity::{History, Steps};
 use super::chances::Chances;
 use super::hint_k::memory;
 use super::level::{Evicted, LevelConfig, Load};
-use crate::Entry;
-use crate::lists::Lists;
-use crate::policy::Arguments;
 use blocks::{Block, Blocks, Row};
 use moves::{Foreseen, Moves, RECORD_BYTES, TOut};
 use queues::{ByHistory, ByHotness, ByRecency, Hottest, Queue};
 use settings::Settings;
+use undercroft_cache::Entry;
+use undercroft_cache::lists::Lists;
+use undercroft_cache::policy::Arguments;
 
 pub use moves::MoveLog;
 pub(super) use options::{D_HFA, H_HFA, ORACLE, P_HFA};
