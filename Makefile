@@ -80,7 +80,7 @@ image: build
 test:
 	@tools/setup.sh test
 	$(CARGO) fmt --all --check
-	@find crates tools -name '*.rs' -not -path '*/target/*' -exec rustfmt --edition 2024 --check {} +
+	@find cli crates lab tools -name '*.rs' -not -path '*/target/*' -exec rustfmt --edition 2024 --check {} +
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy -p undercroft-cli --no-default-features --locked -- -D warnings
 	@tools/each.sh '$(CARGO) test --workspace --locked --no-fail-fast' 'tools/python.sh test'

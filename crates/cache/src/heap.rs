@@ -1,4 +1,4 @@
-//! A heap of entry handles with changeable keys, for LRU-K, LRFU and HFA.
+//! A heap of entry handles with changeable keys, for LRU-K, LFRU and HFA (`lab/schemes`).
 //!
 //! Keys and entries are adjacent in the heap, so that sifting reads one array; `at` finds an entry.
 //! Each item has up to four children. That halves the number of steps, each of which writes to a

@@ -10,8 +10,8 @@
 //! * [`content`]: what a cache knows of its neighbour's content, for content-aware policies.
 //! * [`placement`]: the rules by which a level below a client's cache places evicted blocks.
 //! * [`topology`]: levels that work together in one process.
-//!
-//! * [`lists`], [`heap`]: containers over handles, also for schemes of movement (`lab/schemes`).
+//! * [`lists`], [`heap`], and in [`policy`] `directory`, `sketch` and `Lirs`: parts of policies,
+//!   also for schemes of movement (`lab/schemes`).
 //!
 //! Not here: trace formats, stores and protocols.
 #![forbid(unsafe_code)]

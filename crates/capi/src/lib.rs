@@ -2,7 +2,7 @@
 //! described for their users. Here is only what C needs in between; the work is done in
 //! `undercroft-cache` and `undercroft-client`.
 //!
-//! With the frame memory the only code of the workspace that is `unsafe`. What it rests on:
+//! `unsafe`, as frame memory, tracker and preload are. What it rests on:
 //! 1. *Handles.* A handle is a `Box` that was given away as a pointer by `_new` or `_open`, and
 //!    comes back once, in `_free` or `_close`. In between it is only borrowed, and a caller must
 //!    not use it during or after its end; a null one is an error, and every other is believed.

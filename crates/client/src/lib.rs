@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Not here: the protocol (`undercroft-nbd`), the format of hints (`undercroft-hints`), replay of
-//! traces (`undercroft-tools`).
+//! traces (`undercroft-tools`, of the laboratory).
 #![forbid(unsafe_code)]
 
 mod cached;

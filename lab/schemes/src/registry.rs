@@ -1,5 +1,6 @@
 //! The list of schemes with their options, and the text form `name,key=value,...` in which people
-//! choose one. A new scheme is one file beside this one and one line in [`schemes`].
+//! choose one. A new scheme is one file beside this one, one line in [`schemes`], and its name in
+//! `undercroft_cache::placement::SIMULATED`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -2,11 +2,11 @@
 //! decides whether it is kept at all; its frequency decides at which level. Blocks are rarely
 //! demoted.
 //!
-//! One LIRS directory (`policy/lirs.rs`) covers all blocks that the two levels keep, and sees every
-//! reference. The upper level has a small LRU window and the main area. A kept block is in exactly
-//! one of two places: the main area, or the level below. The window has copies of blocks that were
-//! read recently and are not in the main area. So a block can leave the window at no cost: either
-//! the level below still has it, or it is not worth keeping.
+//! One LIRS directory (`undercroft_cache::policy::Lirs`) covers all blocks that the two levels
+//! keep, and sees every reference. The upper level has a small LRU window and the main area. A kept
+//! block is in exactly one of two places: the main area, or the level below. The window has copies
+//! of blocks that were read recently and are not in the main area. So a block can leave the window
+//! at no cost: either the level below still has it, or it is not worth keeping.
 //!
 //! Only a block that leaves the window can enter the main area, and only if a sketch has seen it
 //! more often, by a margin, than the least recently used block there. The two are then exchanged:

@@ -1,8 +1,8 @@
 //! Cache levels driven by traces: one simulation, a sweep of many, miss ratio curves, and what a
 //! trace asks for.
 //!
-//! The levels and policies are those of `undercroft-cache`; the traces come from
-//! `undercroft-trace`. The program displays the results.
+//! The levels and policies are those of `undercroft-cache`, the schemes of movement those of
+//! `undercroft-schemes`; the traces come from `undercroft-trace`. The program displays the results.
 #![forbid(unsafe_code)]
 
 pub mod advise;

@@ -1,5 +1,5 @@
-//! The files of the live page, as browsers get them. Its style, its curves and its script for
-//! numbers are also those of pages of results (`lab/report`).
+//! The files of the live page, as browsers get them. `page.css`, `units.js` and `uPlot.*` are also
+//! those of pages of results (`lab/report`).
 //!
 //! Not here: what the page shows; that it asks the server for while it is open.
 
