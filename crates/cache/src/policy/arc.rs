@@ -17,7 +17,7 @@ use super::content_aware::{
     ALPHA, CA, ContentAware, FILTER_BITS, HASHES, KNOWS, Neighbour, PUBLISH,
 };
 use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::snapshot::{Snapshot, SnapshotError};
 
@@ -41,6 +41,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         HASHES,
         PUBLISH,
     ],
+    memory: Footprint::new(2, 154),
     build: |arguments, context| {
         let neighbour = Neighbour::of(arguments, context.capacity);
         Ok(Box::new(Arc {

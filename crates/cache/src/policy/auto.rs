@@ -32,7 +32,7 @@ use self::evidence::{BUCKETS, Evidence, TICKS, bucket, fixed_keys};
 use self::miniature::{Miniatures, Use};
 use self::order::{CELLS, GHOSTS, Key, Order};
 use super::ghosts::{GHOST, GhostList, Ghosts};
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::{Entry, Evictions, Policy};
 use crate::lists::Lists;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -57,12 +57,19 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             help: "fewest blocks of the small caches that try the tables",
         },
     ],
+    memory: Footprint { tables: learned, ..Footprint::new(5, 240) },
     build: |arguments, context| {
         let (review, least) = (arguments.integer("review"), arguments.integer("miniature"));
         let ghost = arguments.real("ghost");
         Ok(Box::new(Auto::new(context.capacity, ghost, review as u32, least as u32)))
     },
 };
+
+/// Bytes of the tables of the classes, and of what the two miniatures know: some 1,024 blocks, and
+/// from 16,384 on one in 16, which the bytes of a block contain.
+fn learned(blocks: u32) -> u64 {
+    (108 << 10) + 400 * u64::from(blocks.min(1024))
+}
 
 /// Fewest references of a tick.
 const TICK_MIN: u32 = 16;

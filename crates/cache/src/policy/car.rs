@@ -10,7 +10,7 @@
 //! Invariants: those of the directory; the reference bit of a non-resident page is clear.
 
 use super::directory::{B1, B2, Directory, T1, T2, ghosts_of};
-use super::registry::PolicyInfo;
+use super::registry::{Footprint, PolicyInfo};
 use super::{Entry, Evictions, Policy};
 use crate::snapshot::{Snapshot, SnapshotError};
 
@@ -20,6 +20,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "ARC with clocks: hits only set a bit",
     source: "Bansal & Modha, FAST 2004",
     parameters: &[],
+    memory: Footprint::new(2, 140),
     build: |_, context| {
         let directory = Directory::new(context.capacity);
         Ok(Box::new(Car { directory, referenced: Vec::new() }))

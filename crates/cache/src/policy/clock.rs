@@ -10,7 +10,7 @@
 
 use super::clock_ca::Search;
 use super::content_aware::{ContentAware, Neighbour};
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::ring::Ring;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -26,6 +26,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         default: "1",
         help: "width of the reference counter",
     }],
+    memory: Footprint::new(1, 80),
     build: |arguments, context| {
         let bits = arguments.integer("bits") as u32;
         Ok(Box::new(Clock::new(context.capacity, bits, None)))

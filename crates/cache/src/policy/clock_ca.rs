@@ -22,7 +22,7 @@
 use super::Entry;
 use super::clock::Clock;
 use super::content_aware::{ALPHA, FILTER_BITS, HASHES, KNOWS, Neighbour, PUBLISH};
-use super::registry::PolicyInfo;
+use super::registry::{Footprint, PolicyInfo};
 use crate::ring::Ring;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -31,6 +31,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "content-aware CLOCK: evicts first what the neighbouring cache holds too",
     source: "Collaborative buffer caches in data centers (poster)",
     parameters: &[ALPHA, KNOWS, FILTER_BITS, HASHES, PUBLISH],
+    memory: Footprint::new(5, 700),
     build: |arguments, context| {
         let neighbour = Neighbour::new(arguments.real("alpha"), context.capacity);
         Ok(Box::new(Clock::new(context.capacity, 1, Some(neighbour))))

@@ -21,7 +21,7 @@
 //! 4. nothing between the tail of `cold` and `cold_hand` is resident, nothing between the tail and
 //!    `test_hand` is in test.
 
-use super::registry::PolicyInfo;
+use super::registry::{Footprint, PolicyInfo};
 use super::trail::Trail;
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -32,6 +32,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "LIRS with clocks: hits only set a bit",
     source: "Jiang, Chen & Zhang, USENIX ATC 2005",
     parameters: &[],
+    memory: Footprint::new(2, 192),
     build: |_, context| {
         Ok(Box::new(ClockPro {
             capacity: context.capacity,

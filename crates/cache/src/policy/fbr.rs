@@ -26,7 +26,7 @@
 //! 4. an entry is linked in the list of its state: stack, ghosts, or none if unknown.
 
 use super::ghosts::{GHOST, Ghosts};
-use super::registry::{Kind, Parameter, PolicyInfo, SpecError};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo, SpecError};
 use super::{Entry, Evictions, Policy};
 use crate::lists::Lists;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -63,6 +63,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         },
         GHOST,
     ],
+    memory: Footprint::new(5, 340),
     build: |arguments, context| {
         let (new, old) = (arguments.real("new"), arguments.real("old"));
         if new + old > 1.0 {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an entry is in the queue exactly if it is resident.
 
-use super::registry::PolicyInfo;
+use super::registry::{Footprint, PolicyInfo};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::ring::Ring;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -13,6 +13,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "first in, first out",
     source: "Belady, IBM Systems Journal 1966",
     parameters: &[],
+    memory: Footprint::new(1, 80),
     build: |_, context| Ok(Box::new(Fifo { capacity: context.capacity, queue: Ring::new() })),
 };
 

@@ -21,7 +21,7 @@
 use std::cmp::Ordering;
 
 use super::ghosts::{GHOST, Ghosts};
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::{Entry, Evictions, Policy};
 use crate::heap::Heap;
 use crate::lists::Lists;
@@ -47,6 +47,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         },
         GHOST,
     ],
+    memory: Footprint::new(5, 450),
     build: |arguments, context| {
         let lambda = arguments.real_or_word("lambda");
         let mut policy = Lfru {

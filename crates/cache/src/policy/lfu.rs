@@ -19,7 +19,7 @@ use super::ghosts::GHOST;
 use super::memory::{Memory, Place, Places};
 use super::period::Period;
 use super::ranking::Ranking;
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::{Entry, Evictions, Policy};
 use crate::snapshot::{CLOCK_MAX, Snapshot, SnapshotError};
 
@@ -37,6 +37,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             help: "references after which counts are halved, times the capacity; 0 never halves",
         },
     ],
+    memory: Footprint::new(5, 490),
     build: |arguments, context| {
         Ok(Box::new(Lfu {
             capacity: context.capacity,

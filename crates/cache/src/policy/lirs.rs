@@ -18,7 +18,7 @@
 //! 3. at most `lir_target` blocks are LIR, which is below the capacity: a full cache has a Q;
 //! 4. |N| is at most `ghost_bound` (with `top=keep`: after pruning).
 
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::lists::Lists;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -48,6 +48,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             help: "HIR block referenced on top of the stack: made LIR (paper) or left HIR (author)",
         },
     ],
+    memory: Footprint::new(3, 192),
     build: |arguments, context| {
         let mut policy = Lirs::new(context.capacity, arguments.real("hirs"));
         policy.nonres = arguments.real("nonres");

@@ -3,7 +3,7 @@
 //! Invariant: the entries in the order are the resident ones, at most `capacity`.
 
 use super::content_aware::{ContentAware, Neighbour};
-use super::registry::PolicyInfo;
+use super::registry::{Footprint, PolicyInfo};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::lru_order::LruOrder;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -14,6 +14,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "least recently used",
     source: "Mattson, Gecsei, Slutz & Traiger, IBM Systems Journal 1970",
     parameters: &[],
+    memory: Footprint::new(1, 84),
     build: |_, context| Ok(Box::new(Lru::new(context.capacity, None))),
 };
 

@@ -7,7 +7,7 @@
 
 use super::content_aware::{ALPHA, FILTER_BITS, HASHES, KNOWS, Neighbour, PUBLISH};
 use super::lru::Lru;
-use super::registry::PolicyInfo;
+use super::registry::{Footprint, PolicyInfo};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "lru-ca",
@@ -15,6 +15,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "content-aware LRU: evicts first what the neighbouring cache holds too",
     source: "Collaborative buffer caches in data centers (poster)",
     parameters: &[ALPHA, KNOWS, FILTER_BITS, HASHES, PUBLISH],
+    memory: Footprint::new(5, 700),
     build: |arguments, context| {
         let neighbour = Neighbour::new(arguments.real("alpha"), context.capacity);
         Ok(Box::new(Lru::new(context.capacity, Some(neighbour))))

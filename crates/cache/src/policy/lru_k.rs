@@ -17,7 +17,7 @@
 //! 4. no two residents have the same stamp, and a later stamp never has an earlier LAST.
 
 use super::ghosts::{GHOST, Ghosts};
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::{Entry, Evictions, Policy};
 use crate::heap::Heap;
 use crate::lists::Lists;
@@ -43,6 +43,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         },
         GHOST,
     ],
+    memory: Footprint::new(5, 496),
     build: |arguments, context| {
         Ok(Box::new(LruK {
             capacity: context.capacity,

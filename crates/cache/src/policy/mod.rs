@@ -33,7 +33,7 @@ pub use lirs::Lirs;
 pub use opt::Future;
 pub use queues::Queues;
 pub use registry::{
-    Argument, Arguments, Context, Kind, Maker, Parameter, PolicyInfo, Spec, SpecError,
+    Argument, Arguments, Context, Footprint, Kind, Maker, Parameter, PolicyInfo, Spec, SpecError,
 };
 
 /// Declares the file of each policy, and lists their descriptions.

@@ -37,7 +37,7 @@ use self::peak_distance::PeakDistance;
 use super::content_aware::{
     ALPHA, CA, ContentAware, FILTER_BITS, HASHES, KNOWS, Neighbour, PUBLISH,
 };
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::log::Log;
 use crate::snapshot::{CLOCK_MAX, Snapshot, SnapshotError};
@@ -68,6 +68,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         HASHES,
         PUBLISH,
     ],
+    memory: Footprint::new(5, 472),
     build: |arguments, context| {
         let mut mq = Mq::new(
             context.capacity,
@@ -576,25 +577,4 @@ impl Debug for Mq {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::period::Period;
-    use super::*;
-
-    /// Worked example `mq-adapt-1`. It reviews lifeTime more often than a cache of 2 blocks would.
-    #[test]
-    fn life_time_finds_the_distance_of_a_loop() {
-        let mut mq = Mq::new(2, 8, None, 4.0);
-        mq.peak_distance.as_mut().expect("adaptive by default").period = Period::new(8, 0);
-        mq.grow(3);
-        for entry in [0, 1, 2].repeat(4) {
-            assert!(!mq.access(entry, &mut Evictions::new()));
-        }
-        let state = format!("{mq:?}");
-        for expected in [
-            "queues: [[], [], [1, 2], [], [], [], [], []], ref: {1: 4, 2: 4}",
-            "life_time: 4, hist_bins_log2: {2: 6}",
-        ] {
-            assert!(state.contains(expected), "{state}");
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Invariants: an entry is linked exactly if it is resident; at most `capacity` are.
 
-use super::registry::PolicyInfo;
+use super::registry::{Footprint, PolicyInfo};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::lists::Lists;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -13,6 +13,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "most recently used goes first",
     source: "Chou & DeWitt, VLDB 1985",
     parameters: &[],
+    memory: Footprint::new(1, 66),
     build: |_, context| Ok(Box::new(Mru { capacity: context.capacity, list: Lists::new(1) })),
 };
 

@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::registry::{PolicyInfo, SpecError};
+use super::registry::{Footprint, PolicyInfo, SpecError};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::positions::Positions;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -30,6 +30,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "farthest next use: knows the future, the bound for the others",
     source: "Belady, IBM Systems Journal 1966",
     parameters: &[],
+    memory: Footprint::new(5, 700),
     build: |_, context| {
         let future = context.future.clone().ok_or_else(|| {
             SpecError("opt must know the future: it can be simulated on a trace, not run".into())

@@ -21,7 +21,26 @@ pub struct PolicyInfo {
     pub source: &'static str,
     /// The parameters.
     pub parameters: &'static [Parameter],
+    /// What it takes of memory.
+    pub memory: Footprint,
     pub(super) build: Build,
+}
+
+/// What a policy of its usual parameters takes of memory, by which an adviser sizes its miniature
+/// caches. Measured: `tests/adviser/memory.rs` of `undercroft-adviser` compares.
+pub struct Footprint {
+    /// Most blocks that it knows at once, resident or remembered, for each that it may hold.
+    pub known: u32,
+    /// Bytes for each block that it may hold: its index, and all that is remembered.
+    pub bytes: u64,
+    /// Further bytes for a number of blocks that it may hold.
+    pub tables: fn(u32) -> u64,
+}
+
+impl Footprint {
+    pub(super) const fn new(known: u32, bytes: u64) -> Self {
+        Self { known, bytes, tables: |_| 0 }
+    }
 }
 
 impl PolicyInfo {
@@ -273,6 +292,7 @@ const OWN: PolicyInfo = PolicyInfo {
     summary: "a policy outside of the registry",
     source: "",
     parameters: &[],
+    memory: Footprint::new(5, 700),
     build: |_, _| Err(SpecError("a policy outside of the registry makes itself".into())),
 };
 

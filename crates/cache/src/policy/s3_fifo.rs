@@ -8,7 +8,7 @@
 //! Invariants: an entry is linked in the queue that its state names; `|S| + |M|` is at most the
 //! capacity, `|G|` at most M's target; with no room for M (capacity 1) everything is in S, a FIFO.
 
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::lists::Lists;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -32,6 +32,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             help: "hits that take a block from the small to the main queue",
         },
     ],
+    memory: Footprint::new(2, 124),
     build: |arguments, context| {
         let mut policy = S3Fifo {
             capacity: context.capacity,

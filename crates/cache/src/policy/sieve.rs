@@ -4,7 +4,7 @@
 //! Invariants: an entry is in the queue exactly if it is resident, marked as visited or unvisited;
 //! `hand` is resident.
 
-use super::registry::PolicyInfo;
+use super::registry::{Footprint, PolicyInfo};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::ring::Ring;
 use crate::snapshot::{Snapshot, SnapshotError};
@@ -15,6 +15,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     summary: "a hand sifts unvisited blocks out of a FIFO queue",
     source: "Zhang, Yang, Yue, Vigfusson & Rashmi, NSDI 2024",
     parameters: &[],
+    memory: Footprint::new(1, 86),
     build: |_, context| {
         Ok(Box::new(Sieve { capacity: context.capacity, queue: Ring::new(), hand: None }))
     },

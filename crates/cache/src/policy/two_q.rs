@@ -19,7 +19,7 @@ use super::content_aware::{
     ALPHA, CA, ContentAware, FILTER_BITS, HASHES, KNOWS, Neighbour, PUBLISH,
 };
 use super::queues::Queues;
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::snapshot::{Snapshot, SnapshotError};
 
@@ -48,6 +48,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         HASHES,
         PUBLISH,
     ],
+    memory: Footprint::new(2, 129),
     build: |arguments, context| {
         let (kin, kout) = (arguments.real("kin"), arguments.real("kout"));
         let queues = Queues::new([2, 4, 2, 2], Neighbour::of(arguments, context.capacity));

@@ -10,7 +10,7 @@
 //! list are in `free`. `|probation| + |protected|` is at most `main`, `|protected|` at most its
 //! target, `|window|` at most its target.
 
-use super::registry::{Kind, Parameter, PolicyInfo};
+use super::registry::{Footprint, Kind, Parameter, PolicyInfo};
 use super::sketch::Sketch;
 use super::{Entry, EvictionKind, Evictions, Policy};
 use crate::lists::Lists;
@@ -41,6 +41,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             help: "4-bit count-min sketch, or one exact counter a block (slow; for comparisons)",
         },
     ],
+    memory: Footprint::new(1, 110),
     build: |arguments, context| {
         // One slot from the start, so that there is always one to prefetch.
         let mut lists = Lists::new(3);
