@@ -1,5 +1,5 @@
-//! `undercroft policies`, `placements` and, of the laboratory, `schemes`: what there is, and what
-//! can be set.
+//! `undercroft policies` and `placements`: what there is, and what can be set. The laboratory's
+//! list of schemes (`lab/schemes.rs`) is printed here, too.
 
 use std::io::{Write, stdout};
 
@@ -20,12 +20,12 @@ pub(crate) struct Args {
 }
 
 /// One line of a list, and what belongs to it.
-struct Listed {
-    name: &'static str,
-    aliases: &'static [(&'static str, &'static str)],
-    summary: &'static str,
-    source: &'static str,
-    parameters: &'static [Parameter],
+pub(crate) struct Listed {
+    pub(crate) name: &'static str,
+    pub(crate) aliases: &'static [(&'static str, &'static str)],
+    pub(crate) summary: &'static str,
+    pub(crate) source: &'static str,
+    pub(crate) parameters: &'static [Parameter],
 }
 
 pub(crate) fn policies(args: &Args) -> Result<(), Error> {
@@ -50,19 +50,8 @@ pub(crate) fn placements(args: &Args) -> Result<(), Error> {
     list(args, "placement", all.collect())
 }
 
-#[cfg(feature = "lab")]
-pub(crate) fn schemes(args: &Args) -> Result<(), Error> {
-    let all = undercroft_schemes::schemes().iter().map(|info| Listed {
-        name: info.name,
-        aliases: &[],
-        summary: info.summary,
-        source: info.source,
-        parameters: info.parameters,
-    });
-    list(args, "scheme", all.collect())
-}
-
-fn list(args: &Args, what: &str, mut all: Vec<Listed>) -> Result<(), Error> {
+/// Prints the list, or the one of the name that is asked for.
+pub(crate) fn list(args: &Args, what: &str, mut all: Vec<Listed>) -> Result<(), Error> {
     if let Some(name) = &args.name {
         let names: Vec<_> = all.iter().map(|one| one.name).collect();
         let has = |one: &Listed| one.aliases.iter().any(|(alias, _)| alias == name);

@@ -18,6 +18,7 @@ mod progress;
 mod replay;
 mod report;
 mod requests;
+mod schemes;
 mod sentences;
 mod simulate;
 mod sweep;
@@ -67,6 +68,6 @@ pub(crate) fn run(command: Command) -> Result<(), Error> {
         Command::Replay(args) => replay::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Bench(command) => bench::run(&command),
-        Command::Schemes(args) => lists::schemes(&args),
+        Command::Schemes(args) => schemes::run(&args),
     }
 }

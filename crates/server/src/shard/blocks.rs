@@ -249,8 +249,8 @@ impl Blocks {
         self.watchers.placement.is_some() && self.geometry.write_back
     }
 
-    /// Frames that may hold a write of a block with operations, and others that are not resident:
-    /// half of those that the resident blocks cannot need; 0 for a resident block.
+    /// Most frames that may hold written blocks which are not resident, as this one is: half of
+    /// those that the resident blocks cannot need. 0 for a resident block, whose frame it has.
     pub(super) fn lent_frames(&self, block: u64) -> usize {
         let is_resident = || self.active.get(&block).is_some_and(|record| record.slot.is_some());
         if !self.absorbs() || is_resident() {
