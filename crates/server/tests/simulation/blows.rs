@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use undercroft_nbd::{Client, ClientOptions};
+use undercroft_nbd::{Client, ClientError, ClientOptions, Failure};
 use undercroft_server::process::CacheShare;
 
 use crate::administrator;
@@ -245,14 +245,21 @@ fn lose_below(world: &World, volume: usize, levels: &Range<usize>, power: bool) 
     true
 }
 
-/// Asks for something that has to come from the server below.
+/// Asks for something that has to come from the server below, and that tells of its losses. A FLUSH
+/// that fails in another way than with EIO, since a disk is full, does not: then that is mended.
 async fn nudge(world: &Arc<World>, volume: usize) {
     let name = &world.scenario.volumes[volume].name;
-    let Ok((end, _wire)) = world.connect(51, 4096) else { return };
-    let options = ClientOptions::default();
-    let Ok(client) = Client::over(end, name, &options).await else { return };
-    let _ = timeout(PATIENCE, client.flush()).await;
-    client.close().await;
+    for _ in 0..2 {
+        let Ok((end, _wire)) = world.connect(51, 4096) else { return };
+        let options = ClientOptions::default();
+        let Ok(client) = Client::over(end, name, &options).await else { return };
+        let flushed = timeout(PATIENCE, client.flush()).await;
+        client.close().await;
+        if let Ok(Ok(()) | Err(ClientError::Server { failure: Failure::Io, .. })) = flushed {
+            return;
+        }
+        world.lowest().disks().iter().for_each(Disk::heal);
+    }
 }
 
 async fn reload(

@@ -8,7 +8,8 @@
 //!   or never. One that was answered with a failure does not after a later write has.
 //! * TRIM leaves zeroes, or changes nothing, or brings back what was there before and was not
 //!   overwritten durably: NBD promises nothing of what is trimmed, and what was only in a cache is
-//!   dropped.
+//!   dropped. At a service that does late what it refused, this goes on until the next write: the
+//!   cache has dropped what it would have written again.
 //! * When what was not durable is lost, the sector holds what any operation left there, but
 //!   nothing that was over before an operation began that was made durable: by FUA, or by a FLUSH
 //!   that succeeded and was asked for after the operation's answer.

@@ -79,7 +79,9 @@ fn run(seed: u64, is_shown: bool) -> Report {
     if memory.bytes_max > PEAK_BYTES {
         report.faults.push(format!("{} bytes were held at a time", memory.bytes_max));
     }
-    report.faults.extend(checker::check(&world.history.lock()));
+    let volumes = world.scenario.volumes.iter();
+    let are_late: Vec<_> = volumes.map(|volume| volume.habits.service.is_some()).collect();
+    report.faults.extend(checker::check(&world.history.lock(), &are_late));
     report
         .faults
         .extend(PANICS.with_borrow_mut(|panics| panics.replace(Vec::new())).unwrap_or_default());

@@ -13,12 +13,12 @@ pub enum Happening<'a> {
     Event(&'a Event),
 }
 
-/// All that was promised and not kept.
-pub fn check(history: &State) -> Vec<String> {
+/// All that was promised and not kept. For each volume: whether its store may do late what it
+/// refused.
+pub fn check(history: &State, are_late: &[bool]) -> Vec<String> {
     let mut faults = Vec::new();
-    let volumes = history.operations.values().map(|o| o.place.volume + 1).max().unwrap_or(0);
-    for volume in 0..volumes {
-        check_volume(history, volume, &mut faults);
+    for (volume, is_late) in are_late.iter().enumerate() {
+        check_volume(history, (volume, *is_late), &mut faults);
     }
     check_told(history, &mut faults);
     check_access(history, &mut faults);
@@ -39,7 +39,7 @@ fn check_access(history: &State, faults: &mut Vec<String>) {
     }
 }
 
-fn check_volume(history: &State, volume: usize, faults: &mut Vec<String>) {
+fn check_volume(history: &State, (volume, is_late): (usize, bool), faults: &mut Vec<String>) {
     let mut steps: Vec<(Step, Happening<'_>)> = Vec::new();
     let mut flushes = Vec::new();
     let of_volume = history.operations.iter().filter(|(_, o)| o.place.volume == volume);
@@ -90,7 +90,7 @@ fn check_volume(history: &State, volume: usize, faults: &mut Vec<String>) {
             }
             _ => None,
         }));
-        if let Err(fault) = Register::new(sector, &happenings, &flushes).check() {
+        if let Err(fault) = Register::new(sector, &happenings, &flushes, is_late).check() {
             if last.is_none_or(|last| last + 1 != sector) {
                 faults.push(format!("v{volume} sector {sector}: {fault}"));
             }

@@ -1,5 +1,7 @@
 //! One sector as a register: the orders that are still possible, step by step.
 
+mod dominated;
+
 use std::collections::BTreeMap;
 
 use crate::checker::promises::Happening;
@@ -30,6 +32,8 @@ pub struct Register<'a> {
     lost_below: Option<Step>,
     /// What was answered does not go back then.
     keeps_answered: bool,
+    /// The store may do a write that it refused once a TRIM has dropped what was written.
+    is_late: bool,
 }
 
 /// An order that is possible, as far as it matters for what comes.
@@ -44,6 +48,8 @@ struct Possible {
     /// By slot: it had its moment, or can have none any more.
     done: u128,
     has_gone_back: bool,
+    /// Nothing was written since a TRIM.
+    is_trimmed: bool,
     /// When the current operation had its moment.
     since: Step,
 }
@@ -82,6 +88,7 @@ impl<'a> Register<'a> {
         sector: u64,
         happenings: &'a [(Step, Happening<'a>)],
         flushes: &'a [(Step, Step)],
+        is_late: bool,
     ) -> Register<'a> {
         let mut last_found = BTreeMap::new();
         for (step, happening) in happenings {
@@ -97,6 +104,7 @@ impl<'a> Register<'a> {
             kept: INITIAL,
             done: 0,
             has_gone_back: false,
+            is_trimmed: false,
             since: 0,
         };
         Register {
@@ -112,6 +120,7 @@ impl<'a> Register<'a> {
             cache_lost: Vec::new(),
             lost_below: None,
             keeps_answered: false,
+            is_late,
         }
     }
 
@@ -222,6 +231,14 @@ impl<'a> Register<'a> {
                 self.possible.extend(self.was_overwritten(possible, other));
             }
         }
+        if possible.is_trimmed {
+            for current in self.survivors(&possible, step) {
+                if self.value_of(current) == found {
+                    let late = Possible { current, since: step, ..possible };
+                    self.possible.push(self.found_by_all(late));
+                }
+            }
+        }
         if self.lost_below.is_some() {
             for survivor in self.survivors(&possible, step) {
                 if self.value_of(survivor) != found {
@@ -253,7 +270,8 @@ impl<'a> Register<'a> {
                 let back: Vec<Value> = back.into_iter().map(|n| self.value_of(n)).collect();
                 done |= self.reads_finding(&back, possible.since);
             }
-            self.possible.push(Possible { done, ..possible });
+            let is_trimmed = possible.is_trimmed || self.is_late;
+            self.possible.push(Possible { done, is_trimmed, ..possible });
             self.possible.extend(self.leaves_older(possible, slot, step, None));
         }
     }
@@ -265,7 +283,8 @@ impl<'a> Register<'a> {
         if open.failed.is_some_and(|failed| replaced > failed) {
             return None;
         }
-        let mut after = Possible { current: open.number, since: step, ..before };
+        let is_trimmed = self.is_late && open.operation.action == Action::Trim;
+        let mut after = Possible { current: open.number, is_trimmed, since: step, ..before };
         after.done |= 1 << slot;
         for (other, late) in self.open.iter().enumerate() {
             let Some(late) = late.filter(|open| open.failed.is_some_and(|at| replaced > at)) else {
@@ -279,7 +298,7 @@ impl<'a> Register<'a> {
         }
         // What is written anew does not go back. What was there may have, just before.
         let goes_back = self.lost_below.is_some() && !before.has_gone_back;
-        if goes_back {
+        if goes_back || before.is_trimmed {
             let back = self.survivors(&before, step);
             let back: Vec<Value> = back.into_iter().map(|n| self.value_of(n)).collect();
             after.done |= self.reads_finding(&back, step);
@@ -300,11 +319,12 @@ impl<'a> Register<'a> {
         let fits = |number: &u32| found.is_none_or(|found| self.value_of(*number) == found);
         let done = before.done | 1 << slot;
         // What an earlier loss had left is not durable any more, whatever is flushed.
-        let since = step;
+        let (is_trimmed, since) = (self.is_late, step);
         let left = survivors.filter(fits).map(|current| Possible {
             current,
             kept: current,
             done,
+            is_trimmed,
             since,
             ..before
         });
@@ -517,32 +537,10 @@ impl<'a> Register<'a> {
         has_closed
     }
 
-    /// An order in which an operation that is never answered has yet to take effect allows all that
-    /// one allows in which it has, if there is no other difference. Without this the orders are as
-    /// many as the subsets of such operations.
-    fn drop_dominated(&mut self) {
-        let mut must_end = u128::MAX;
-        for (slot, open) in self.open.iter().enumerate() {
-            let is_never = open.is_some_and(|open| {
-                !open.is_read() && !matches!(open.operation.end, Some((_, End::Done)))
-            });
-            must_end &= !(u128::from(is_never) << slot);
-        }
-        let key = |p: &Possible| (p.current, p.floor, p.kept, p.has_gone_back, p.done & must_end);
-        self.possible.sort_unstable_by(|a, b| {
-            let rest =
-                |p: &Possible| (std::cmp::Reverse(p.since), (p.done & !must_end).count_ones());
-            key(a).cmp(&key(b)).then(rest(a).cmp(&rest(b)))
-        });
-        let mut kept: Vec<Possible> = Vec::with_capacity(self.possible.len());
-        for possible in self.possible.drain(..) {
-            let alike = kept.iter().rev().take_while(|before| key(before) == key(&possible));
-            let is_more = |before: &Possible| before.done & !possible.done == 0;
-            if !alike.into_iter().any(is_more) {
-                kept.push(possible);
-            }
-        }
-        self.possible = kept;
+    fn slots(&self, is_meant: impl Fn(&Open<'_>) -> bool) -> u128 {
+        let open = self.open.iter().enumerate();
+        let meant = open.filter(|(_, open)| open.as_ref().is_some_and(&is_meant));
+        meant.fold(0, |slots, (slot, _)| slots | 1 << slot)
     }
 
     fn explain(&self, at: Step, what: &Happening<'_>) -> String {
