@@ -7,6 +7,7 @@ mod advise;
 mod characterize;
 mod clients;
 mod commands;
+mod golden;
 mod house;
 mod lists;
 mod manual;
