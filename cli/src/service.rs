@@ -50,7 +50,7 @@ impl Service {
     }
 
     fn status_of(&self, running: &Running) -> String {
-        let (served, absent) = (running.volumes().len(), running.absent());
+        let (served, absent) = (running.volumes().len(), running.pending_volumes());
         let away: Vec<_> = absent.iter().map(|(name, _)| name.as_str()).collect();
         let away =
             if away.is_empty() { String::new() } else { format!(", away: {}", away.join(" ")) };

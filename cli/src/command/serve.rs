@@ -207,7 +207,7 @@ async fn serve(args: &Args, config: &ServerConfig, descriptors: Option<u64>) -> 
                 }
             }
             // A volume may have come.
-            () = tokio::time::sleep(LOOK), if !running.absent().is_empty() => {
+            () = tokio::time::sleep(LOOK), if !running.pending_volumes().is_empty() => {
                 service.look(&running);
                 continue;
             }
@@ -230,7 +230,8 @@ fn announce(args: &Args, running: &Running) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let version = env!("CARGO_PKG_VERSION");
     writeln!(out, "undercroft {version}  serving {}", running.addresses().join(" "))?;
-    let (server, volumes, absent) = (running.config(), running.volumes(), running.absent());
+    let (server, volumes, absent) =
+        (running.config(), running.volumes(), running.pending_volumes());
     for (number, config) in server.volumes.iter().enumerate() {
         let name = &config.name;
         if let Some((_, why)) = absent.iter().find(|(absent, _)| absent == name) {

@@ -26,7 +26,7 @@ use undercroft_adviser::{
 };
 use undercroft_cache::placement::{DataSource, Placement};
 use undercroft_cache::policy::Spec;
-use undercroft_cache::{Down, Level, WriteMode};
+use undercroft_cache::{Level, PlacementStep, WriteMode};
 use undercroft_random::{SplitMix64, hash};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
@@ -278,7 +278,7 @@ fn hits(references: &[Reference], policy: &str, placement: &Placement, blocks: u
     let (mut hits, mut before) = (0, vec![0]);
     before.extend(references.iter().map(|&(block, deed)| {
         if deed == Deed::Evict {
-            if level.client_evicted(block) == Down::Fetch {
+            if level.client_evicted(block) == PlacementStep::Fetch {
                 level.arrived(block, DataSource::Reload);
             }
         } else {

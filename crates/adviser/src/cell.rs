@@ -2,7 +2,7 @@
 
 use undercroft_cache::placement::{DataSource, Eviction, Placement, PlacementError, Staging};
 use undercroft_cache::policy::Spec;
-use undercroft_cache::{Down, Level, WriteMode};
+use undercroft_cache::{Level, PlacementStep, WriteMode};
 
 use crate::budget::{known_blocks, level_bytes};
 use crate::window::{EPOCHS, Place, Window};
@@ -208,23 +208,23 @@ impl Cell {
 
     /// A client evicted a block. Data that must be fetched are here at once.
     fn evicted(&mut self, block: u64, at: Place, offer: Offer, counts: bool) {
-        let down = match offer.has_contents {
+        let step = match offer.has_contents {
             true => self.level.handed_over(block),
             false => self.level.client_evicted(block),
         };
         let demotes = self.level.rules().is_some_and(|rules| rules.down == DataSource::Demote);
-        match down {
-            Down::Fetch if offer.has_contents || demotes => {
+        match step {
+            PlacementStep::Fetch if offer.has_contents || demotes => {
                 self.level.arrived(block, DataSource::Demote);
             }
-            Down::Fetch if offer.reload_cost.is_some_and(|cost| self.worth() > cost) => {
+            PlacementStep::Fetch if offer.reload_cost.is_some_and(|cost| self.worth() > cost) => {
                 self.level.arrived(block, DataSource::Reload);
                 if counts {
                     self.reloads.count(at);
                 }
             }
-            Down::Staged(_) => {}
-            Down::Fetch | Down::Resident | Down::Skip => return,
+            PlacementStep::Staged(_) => {}
+            PlacementStep::Fetch | PlacementStep::Resident | PlacementStep::Skip => return,
         }
         self.placed += 1.0;
     }

@@ -42,8 +42,8 @@ pub use counts::Counts;
 pub use hashed::{Evicted, Found, Frame, HashedCache, Referred};
 pub use level::{
     Asker, Below, BelowCounts, CONFIDENT, ClientCounts, ClientEviction, Deliveries, DenseLevel,
-    Down, Estimator, Foresight, Knowledge, Level, MAX_CLIENTS, PlacementCounts, Portion, Request,
-    Sender, Standing,
+    Estimator, Foresight, Knowledge, Level, MAX_CLIENTS, PlacementCounts, PlacementStep, Portion,
+    Request, Sender, Standing,
 };
 pub use policy::{Eviction, EvictionKind, Evictions, Policy};
 pub use reference::{Entry, Reference, WriteMode};

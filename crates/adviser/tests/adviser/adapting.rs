@@ -3,7 +3,7 @@
 use undercroft_adviser::{Adapting, Adviser, CellFigure, Figures, Kind, Options};
 use undercroft_cache::placement::{DataSource, Eviction, Placement};
 use undercroft_cache::policy::Spec;
-use undercroft_cache::{Down, Level, WriteMode};
+use undercroft_cache::{Level, PlacementStep, WriteMode};
 use undercroft_random::SplitMix64;
 use undercroft_random::testing::seed_or;
 
@@ -135,14 +135,14 @@ fn follow(stream: &[(u64, Kind)], placement: &str, seed: u64) -> (Figures, Vec<b
                 Kind::Evicted { .. } => (level.client_evicted(block), DataSource::Reload),
                 _ => {
                     hits.push(level.reference(block, false, || false).hit);
-                    (Down::Skip, DataSource::Reload)
+                    (PlacementStep::Skip, DataSource::Reload)
                 }
             };
-            if down == Down::Fetch {
+            if down == PlacementStep::Fetch {
                 level.arrived(block, way);
             }
             while let Some((block, down)) = level.next_placement() {
-                if down == Down::Fetch {
+                if down == PlacementStep::Fetch {
                     level.arrived(block, DataSource::Reload);
                 }
             }

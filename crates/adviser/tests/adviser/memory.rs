@@ -22,7 +22,7 @@ fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u3
             level.reference((1 << 40) + distinct, false, || false);
             if placement != Placement::Access {
                 let down = level.client_evicted(popular);
-                if down == undercroft_cache::Down::Fetch {
+                if down == undercroft_cache::PlacementStep::Fetch {
                     level.arrived(popular, undercroft_cache::placement::DataSource::Reload);
                 }
             }

@@ -24,7 +24,7 @@ use crate::policy::{Entry, Spec};
 
 /// What to do about a block that the client evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Down {
+pub enum PlacementStep {
     /// Nothing: the block is here already, and has become the newest.
     Resident,
     /// The block was placed in this frame. Fill the frame from the staging area, which gave the
@@ -153,7 +153,7 @@ impl EvictionPlacement {
 
     /// The next block whose eviction is predicted, though not known, and what to do about it.
     #[inline]
-    pub(super) fn foreseen(&mut self, cache: &mut HashedCache) -> Option<(u64, Down)> {
+    pub(super) fn foreseen(&mut self, cache: &mut HashedCache) -> Option<(u64, PlacementStep)> {
         let block = self.adaptive.as_mut()?.foreseen()?;
         cache.clear_evicted();
         self.placed.foreseen += 1;
@@ -219,7 +219,7 @@ impl EvictionPlacement {
         cache: &mut HashedCache,
         block: u64,
         is_handed_over: bool,
-    ) -> Down {
+    ) -> PlacementStep {
         self.evicted_at(cache, block, None, is_handed_over)
     }
 
@@ -231,7 +231,7 @@ impl EvictionPlacement {
         cache: &mut HashedCache,
         blocks: &[u64],
         found: &[Option<Entry>],
-    ) -> Option<(usize, Down)> {
+    ) -> Option<(usize, PlacementStep)> {
         let mut done = 0;
         while done < blocks.len() {
             let (left, its) = (&blocks[done..], &found[done..]);
@@ -239,13 +239,13 @@ impl EvictionPlacement {
             self.note_here(&left[..placed]);
             done += placed;
             if !cache.evicted().is_empty() {
-                return Some((done, Down::Resident));
+                return Some((done, PlacementStep::Resident));
             }
             if let (Some(&block), Some(&at)) = (left.get(placed), its.get(placed)) {
                 done += 1;
-                let down = self.evicted_at(cache, block, at, false);
-                if down != Down::Resident || !cache.evicted().is_empty() {
-                    return Some((done, down));
+                let step = self.evicted_at(cache, block, at, false);
+                if step != PlacementStep::Resident || !cache.evicted().is_empty() {
+                    return Some((done, step));
                 }
             }
         }
@@ -275,7 +275,7 @@ impl EvictionPlacement {
         block: u64,
         at: Option<Entry>,
         is_handed_over: bool,
-    ) -> Down {
+    ) -> PlacementStep {
         cache.clear_evicted();
         self.placed.known_evictions += 1;
         let has_contents = is_handed_over || self.rules.down == DataSource::Demote;
@@ -293,7 +293,7 @@ impl EvictionPlacement {
                 self.staging.take(block);
             }
             self.placed.skipped += 1;
-            return Down::Skip;
+            return PlacementStep::Skip;
         }
         self.descend(cache, block, resident, has_contents)
     }
@@ -305,22 +305,22 @@ impl EvictionPlacement {
         block: u64,
         resident: Option<Resident>,
         has_contents: bool,
-    ) -> Down {
+    ) -> PlacementStep {
         let staged = self.staging.take(block);
         if let Some(resident) = resident {
             self.placed.already_here += 1;
             self.note_placed(block, false);
             cache.place_resident(resident);
-            Down::Resident
+            PlacementStep::Resident
         } else if staged {
             self.placed.staged += 1;
             self.note_placed(block, false);
-            Down::Staged(cache.place(block).frame)
+            PlacementStep::Staged(cache.place(block).frame)
         } else if self.is_worth_fetching(cache, block, has_contents) {
-            Down::Fetch
+            PlacementStep::Fetch
         } else {
             self.placed.skipped += 1;
-            Down::Skip
+            PlacementStep::Skip
         }
     }
 

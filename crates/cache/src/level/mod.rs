@@ -49,7 +49,7 @@ pub use clients::{Asker, ClientCounts, ClientEviction, Knowledge, Request, Sende
 pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
 pub use dense::DenseLevel;
 pub use estimator::{CONFIDENT, Estimator};
-pub use eviction::{Down, PlacementCounts};
+pub use eviction::{PlacementCounts, PlacementStep};
 pub use foresight::Foresight;
 pub use supply::Portion;
 
@@ -58,7 +58,7 @@ pub use supply::Portion;
 /// ```
 /// use undercroft_cache::placement::DataSource;
 /// use undercroft_cache::policy::Spec;
-/// use undercroft_cache::{Down, Level, WriteMode};
+/// use undercroft_cache::{PlacementStep, Level, WriteMode};
 ///
 /// let policy = Spec::parse("mq")?;
 /// let placement = "eviction,on-hit=move".parse()?;
@@ -67,7 +67,7 @@ pub use supply::Portion;
 /// assert!(!level.reference(7, false, || true).hit);
 /// assert!(level.is_empty());
 /// // The client evicts it. The level asks for its data, and is told that it came.
-/// assert_eq!(level.client_evicted(7), Down::Fetch);
+/// assert_eq!(level.client_evicted(7), PlacementStep::Fetch);
 /// level.arrived(7, DataSource::Reload);
 /// assert!(level.reference(7, false, || false).hit);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -272,22 +272,22 @@ impl Level {
     }
 
     /// The client evicted a block that no other client has. Returns what to do.
-    pub fn client_evicted(&mut self, block: u64) -> Down {
-        let Some(placement) = &mut self.placement else { return Down::Skip };
+    pub fn client_evicted(&mut self, block: u64) -> PlacementStep {
+        let Some(placement) = &mut self.placement else { return PlacementStep::Skip };
         placement.evicted(&mut self.cache, block, false)
     }
 
     /// The client evicted a block that no other client has, and its contents are here. Returns what
     /// to do.
-    pub fn handed_over(&mut self, block: u64) -> Down {
-        let Some(placement) = &mut self.placement else { return Down::Skip };
+    pub fn handed_over(&mut self, block: u64) -> PlacementStep {
+        let Some(placement) = &mut self.placement else { return PlacementStep::Skip };
         placement.evicted(&mut self.cache, block, true)
     }
 
     /// The next block to be placed, and how. [`evicted`](Self::evicted) then has the blocks evicted
     /// for it.
     #[inline]
-    pub fn next_placement(&mut self) -> Option<(u64, Down)> {
+    pub fn next_placement(&mut self) -> Option<(u64, PlacementStep)> {
         let Self { cache, placement: Some(placement), .. } = self else { return None };
         if let Some(foreseen) = placement.foreseen(cache) {
             return Some(foreseen);
@@ -296,11 +296,11 @@ impl Level {
         let next = placement.evicted_all(cache, &blocks[*done..], &found[*done..]);
         // Those that left nothing to do must not be handled again by the next call.
         *done = next.map_or(blocks.len(), |(count, _)| *done + count);
-        next.map(|(_, down)| (blocks[*done - 1], down))
+        next.map(|(_, step)| (blocks[*done - 1], step))
     }
 
     /// Places an evicted block, whose data arrived in the given way. Returns its frame. Do not call
-    /// it if a client has read or written the block since [`Down::Fetch`].
+    /// it if a client has read or written the block since [`PlacementStep::Fetch`].
     pub fn arrived(&mut self, block: u64, way: DataSource) -> Frame {
         if let Some(placement) = &mut self.placement {
             placement.arrived(block, way);

@@ -17,7 +17,7 @@
 use super::holders::{Holders, MAX_HOLDERS};
 use super::server::{Server, ServerSpec};
 use crate::counts::Counts;
-use crate::level::{Down, Level, PlacementCounts};
+use crate::level::{Level, PlacementCounts, PlacementStep};
 use crate::placement::{DataSource, Order, Placement, PlacementError};
 use crate::policy::{Context, Spec};
 use crate::reference::WriteMode;
@@ -161,8 +161,8 @@ impl Cluster {
             let below = self.serve(client, block, is_write, cold);
             source = if hit { Source::Own } else { below };
             let server = self.home(block);
-            while let Some((block, down)) = self.foreseen(server, client) {
-                self.carry_out(client, block, down);
+            while let Some((block, step)) = self.foreseen(server, client) {
+                self.carry_out(client, block, step);
             }
         }
         if self.order == Order::ReadFirst {
@@ -173,12 +173,12 @@ impl Cluster {
     }
 
     fn descend(&mut self, client: usize, victim: u64) {
-        let down = self.evicted(client, victim);
-        self.carry_out(client, victim, down);
+        let step = self.evicted(client, victim);
+        self.carry_out(client, victim, step);
     }
 
-    fn carry_out(&mut self, client: usize, block: u64, down: Down) {
-        if down == Down::Fetch {
+    fn carry_out(&mut self, client: usize, block: u64, step: PlacementStep) {
+        if step == PlacementStep::Fetch {
             self.arrived(client, block);
         }
     }
@@ -244,13 +244,13 @@ impl Cluster {
     }
 
     /// Step 3, for each victim: returns what its server asks for.
-    pub fn evicted(&mut self, client: usize, victim: u64) -> Down {
+    pub fn evicted(&mut self, client: usize, victim: u64) -> PlacementStep {
         let home = self.home(victim);
         self.servers[home].evicted(client, victim)
     }
 
     /// Along with step 3: an eviction that a server predicts; see [`Server::foreseen`].
-    pub fn foreseen(&mut self, server: usize, client: usize) -> Option<(u64, Down)> {
+    pub fn foreseen(&mut self, server: usize, client: usize) -> Option<(u64, PlacementStep)> {
         self.servers[server].foreseen(client)
     }
 

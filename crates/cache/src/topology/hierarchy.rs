@@ -4,7 +4,7 @@
 //! Everything that a level asks for happens at once.
 
 use crate::hashed::Referred;
-use crate::level::{Down, Level};
+use crate::level::{Level, PlacementStep};
 use crate::placement::{DataSource, Order, PlacementError};
 use crate::policy::{Entry, Policy};
 use crate::reference::{Reference, WriteMode};
@@ -225,8 +225,8 @@ impl Hierarchy {
         let mut coming = Some(entry);
         for (i, level) in self.lower.iter_mut().enumerate() {
             let Some(entry) = coming.take() else { return };
-            let down = level.client_evicted(entry.into());
-            let Some(came) = carry_out(level, entry, i + above, down, &mut self.moves) else {
+            let step = level.client_evicted(entry.into());
+            let Some(came) = carry_out(level, entry, i + above, step, &mut self.moves) else {
                 return;
             };
             coming = came;
@@ -241,8 +241,8 @@ impl Hierarchy {
     fn place_foreseen(&mut self) {
         let depth = usize::from(self.top.is_some());
         let level = &mut self.lower[0];
-        while let Some((block, down)) = level.next_placement() {
-            let gone = carry_out(level, block as Entry, depth, down, &mut self.moves).flatten();
+        while let Some((block, step)) = level.next_placement() {
+            let gone = carry_out(level, block as Entry, depth, step, &mut self.moves).flatten();
             self.moves.extend(gone.map(|gone| Move::Dropped(gone, depth)));
         }
     }
@@ -274,17 +274,17 @@ fn carry_out(
     level: &mut Level,
     entry: Entry,
     depth: usize,
-    down: Down,
+    step: PlacementStep,
     moves: &mut Vec<Move>,
 ) -> Option<Option<Entry>> {
-    let came = match down {
-        Down::Resident => return None,
-        Down::Skip => {
+    let came = match step {
+        PlacementStep::Resident => return None,
+        PlacementStep::Skip => {
             moves.push(Move::Skipped(entry, depth));
             return None;
         }
-        Down::Staged(_) => Move::Staged(entry, depth),
-        Down::Fetch => {
+        PlacementStep::Staged(_) => Move::Staged(entry, depth),
+        PlacementStep::Fetch => {
             let way = level.rules().map_or(DataSource::Reload, |rules| rules.down);
             level.arrived(entry.into(), way);
             match way {

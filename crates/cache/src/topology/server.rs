@@ -9,7 +9,7 @@ use undercroft_random::hash;
 use super::marginal::{Marginal, equal_parts};
 use crate::counts::Counts;
 use crate::hashed::Referred;
-use crate::level::{Down, Level, PlacementCounts};
+use crate::level::{Level, PlacementCounts, PlacementStep};
 use crate::placement::{DataSource, OnHit, Placement, PlacementError};
 use crate::policy::Spec;
 use crate::reference::WriteMode;
@@ -122,26 +122,26 @@ impl Server {
 
     /// To be called after a read: the next block whose eviction is predicted, though it is not
     /// known; see [`Level::next_placement`].
-    pub fn foreseen(&mut self, client: usize) -> Option<(u64, Down)> {
+    pub fn foreseen(&mut self, client: usize) -> Option<(u64, PlacementStep)> {
         let at = self.part(client);
-        let (block, down) = self.parts[at].next_placement()?;
-        self.note_down(at, block, down);
-        Some((block, down))
+        let (block, step) = self.parts[at].next_placement()?;
+        self.note_step(at, block, step);
+        Some((block, step))
     }
 
     /// A client evicted a block that no other client has. Returns what to do.
-    pub fn evicted(&mut self, client: usize, block: u64) -> Down {
+    pub fn evicted(&mut self, client: usize, block: u64) -> PlacementStep {
         if self.is_access_based {
-            return Down::Skip;
+            return PlacementStep::Skip;
         }
         let at = self.part(client);
-        let down = self.parts[at].client_evicted(block);
-        self.note_down(at, block, down);
-        down
+        let step = self.parts[at].client_evicted(block);
+        self.note_step(at, block, step);
+        step
     }
 
     /// Places an evicted block, whose data is here. Do not call it if a client has read or written
-    /// the block since [`Down::Fetch`].
+    /// the block since [`PlacementStep::Fetch`].
     pub fn arrived(&mut self, client: usize, block: u64) {
         let at = self.part(client);
         let way = self.parts[at].rules().map_or(DataSource::Reload, |rules| rules.down);
@@ -149,8 +149,8 @@ impl Server {
         self.note_placed(at, block);
     }
 
-    fn note_down(&mut self, at: usize, block: u64, down: Down) {
-        if matches!(down, Down::Resident | Down::Staged(_)) {
+    fn note_step(&mut self, at: usize, block: u64, step: PlacementStep) {
+        if matches!(step, PlacementStep::Resident | PlacementStep::Staged(_)) {
             self.note_placed(at, block);
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use undercroft_cache::{Counts, Down, Level};
+use undercroft_cache::{Counts, Level, PlacementStep};
 use undercroft_hints::{self as hint, Abilities, Grant, Hint, NAME, Query};
 use undercroft_nbd::{
     Command, Context, Endpoint, Export, ExportInfo, Exports, Extent, Failure, Flags, Listener,
@@ -363,7 +363,7 @@ pub(crate) fn follow(events: &[Event], lower: &mut Level) {
             Event::Write(bytes) => drop(lower.reference(bytes.start / BLOCK, true, || false)),
         }
         for block in riding.drain(..) {
-            if matches!(lower.client_evicted(block), Down::Fetch) {
+            if matches!(lower.client_evicted(block), PlacementStep::Fetch) {
                 let way = lower.rules().expect("placement at eviction").down;
                 lower.arrived(block, way);
             }

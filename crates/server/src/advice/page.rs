@@ -10,11 +10,11 @@ use undercroft_adviser::{
 use crate::advice::{Findings, Stage};
 use crate::config::VolumeConfig;
 use crate::exports::ExportEntry;
-use crate::process::absent::Absent;
+use crate::process::pending_volume::PendingVolume;
 use crate::volume::Volume;
 
 /// The object of `/advice` for these volumes: `{"volumes": {NAME: {...}}, "total": {...}}`.
-pub(crate) fn json(exports: &[Arc<ExportEntry>], absent: &[Arc<Absent>]) -> Value {
+pub(crate) fn json(exports: &[Arc<ExportEntry>], pending: &[Arc<PendingVolume>]) -> Value {
     let mut volumes = Map::new();
     let mut all = Vec::new();
     for entry in exports {
@@ -26,8 +26,8 @@ pub(crate) fn json(exports: &[Arc<ExportEntry>], absent: &[Arc<Absent>]) -> Valu
                 .map(|Findings { figures, measured, .. }| (config.name.clone(), figures, measured)),
         );
     }
-    for absent in absent {
-        volumes.insert(absent.config().name.clone(), off(&absent.why()));
+    for pending in pending {
+        volumes.insert(pending.config().name.clone(), off(&pending.why()));
     }
     let all: Vec<(&str, &Figures, Measured)> =
         all.iter().map(|(name, figures, measured)| (name.as_str(), figures, *measured)).collect();

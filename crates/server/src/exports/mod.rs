@@ -26,14 +26,14 @@ use crate::layers::access::{Access, ClientStats, Connection, admits, is_listed};
 use crate::layers::hints::{HintedExport, layout};
 use crate::layers::rate_limit::{Limiter, RateLimit};
 use crate::lock::sleep_lock;
-use crate::process::absent::Absent;
+use crate::process::pending_volume::PendingVolume;
 use crate::volume::Volume;
 
 /// The exports of a server by name.
 pub(crate) struct ExportTable {
     by_name: RwLock<BTreeMap<String, Arc<ExportEntry>>>,
     /// The volumes that are not served yet, by name. Taken after `by_name`, where both are.
-    absent: Mutex<BTreeMap<String, Arc<Absent>>>,
+    pending: Mutex<BTreeMap<String, Arc<PendingVolume>>>,
     /// The names in the order of the configuration; the first is the default export.
     order: RwLock<Vec<String>>,
     this: Weak<ExportTable>,
@@ -83,9 +83,8 @@ impl ExportTable {
     pub(crate) fn new(epoch: u64) -> Arc<ExportTable> {
         Arc::new_cyclic(|this| {
             let (by_name, order) = (RwLock::default(), RwLock::default());
-            let (absent, kept) = (Mutex::default(), Mutex::default());
-            let admin = Arc::default();
-            ExportTable { by_name, absent, order, this: this.clone(), epoch, kept, admin }
+            let (pending, kept, admin) = (Mutex::default(), Mutex::default(), Arc::default());
+            ExportTable { by_name, pending, order, this: this.clone(), epoch, kept, admin }
         })
     }
 
@@ -94,17 +93,16 @@ impl ExportTable {
         let (exports, peer) = (self.this.clone(), peer.clone());
         Arc::new(move |goes_on| {
             let Some(exports) = exports.upgrade() else { return Bytes::new() };
-            let (all, absent) = exports.open_to(&peer);
-            exports.status(&all, &absent, goes_on)
+            exports.status(&peer, goes_on)
         })
     }
 
     /// The volumes that a peer may open, and those of them that are not served yet.
-    fn open_to(&self, peer: &Peer) -> (Vec<Arc<ExportEntry>>, Vec<Arc<Absent>>) {
-        let (mut all, mut absent) = (self.all(), self.absent());
+    fn open_to(&self, peer: &Peer) -> (Vec<Arc<ExportEntry>>, Vec<Arc<PendingVolume>>) {
+        let (mut all, mut pending) = (self.all(), self.pending());
         all.retain(|entry| admits(&entry.rules, peer).is_ok());
-        absent.retain(|absent| admits(absent.config(), peer).is_ok());
-        (all, absent)
+        pending.retain(|pending| admits(pending.config(), peer).is_ok());
+        (all, pending)
     }
 
     /// The export with the advice for a peer that may open a volume.
@@ -116,18 +114,19 @@ impl ExportTable {
             let exports = exports.upgrade().ok_or(Refusal::ShuttingDown)?;
             // Its rights may have changed since it opened the export.
             exports.entry(&name, &peer)?;
-            let (all, absent) = exports.open_to(&peer);
-            Ok(Bytes::from(page::json(&all, &absent).to_string()))
+            let (all, pending) = exports.open_to(&peer);
+            Ok(Bytes::from(page::json(&all, &pending).to_string()))
         });
         Ok(Arc::new(advice::export(&volume, entry.owner(), text)))
     }
 
-    /// The status of some volumes; of very many without histograms, so that it fits the window. The
-    /// latest text is kept shortly for clients that continue
-    /// reading. One text is kept for all clients, because it may be long and they may be many.
-    fn status(&self, exports: &[Arc<ExportEntry>], absent: &[Arc<Absent>], goes_on: bool) -> Bytes {
+    /// The status of the volumes that a peer may open; of very many without histograms, so that it
+    /// fits the window. The latest text is kept shortly for clients that continue reading. One text
+    /// is kept for all clients, because it may be long and they may be many.
+    fn status(&self, peer: &Peer, goes_on: bool) -> Bytes {
+        let (exports, pending) = self.open_to(peer);
         let there = exports.iter().map(|entry| &entry.volume.config().name);
-        let away = absent.iter().map(|absent| &absent.config().name);
+        let away = pending.iter().map(|pending| &pending.config().name);
         let of: Vec<_> = there.chain(away).cloned().collect();
         let mut kept = sleep_lock(&self.kept);
         let fits = |kept: &&StatusText| kept.of == of && clock::now() - kept.made < STATUS_LASTS;
@@ -136,7 +135,7 @@ impl ExportTable {
         }
         let events =
             events::last(metrics::EVENTS, Some(&|volume| of.iter().any(|of| of == volume)));
-        let mut stats = metrics::json(exports, absent, &self.order(), events);
+        let mut stats = metrics::json(&exports, &pending, &self.order(), events);
         let mut text = stats.to_string();
         if text.len() as u64 > layout::WINDOW {
             metrics::leave_out_buckets(&mut stats);
@@ -152,23 +151,23 @@ impl ExportTable {
         let name = volume.config().name.clone();
         let entry = ExportEntry::new(volume, rules, Arc::new(Connections::new(rules)));
         let mut exports = self.write();
-        sleep_lock(&self.absent).remove(&name);
+        sleep_lock(&self.pending).remove(&name);
         exports.insert(name, entry);
     }
 
     /// Adds a volume that is not served yet.
-    pub(crate) fn announce(&self, absent: Arc<Absent>) {
-        sleep_lock(&self.absent).insert(absent.config().name.clone(), absent);
+    pub(crate) fn announce(&self, pending: Arc<PendingVolume>) {
+        sleep_lock(&self.pending).insert(pending.config().name.clone(), pending);
     }
 
     /// Forgets a volume that is not served yet; returns whether there was one.
     pub(crate) fn forget(&self, name: &str) -> bool {
-        sleep_lock(&self.absent).remove(name).is_some()
+        sleep_lock(&self.pending).remove(name).is_some()
     }
 
     /// The volumes that are not served yet, by name.
-    pub(crate) fn absent(&self) -> Vec<Arc<Absent>> {
-        sleep_lock(&self.absent).values().cloned().collect()
+    pub(crate) fn pending(&self) -> Vec<Arc<PendingVolume>> {
+        sleep_lock(&self.pending).values().cloned().collect()
     }
 
     /// Sets the rules for new connections to a volume. Returns its entry before and after, or
@@ -225,9 +224,9 @@ impl ExportTable {
         let name = name.ok_or(Refusal::Unknown)?;
         // Both tables together, so that a volume that arrives is in one of them.
         let exports = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
-        match (exports.get(&name), sleep_lock(&self.absent).get(&name)) {
+        match (exports.get(&name), sleep_lock(&self.pending).get(&name)) {
             (Some(entry), _) => admits(&entry.rules, peer).map(|()| Arc::clone(entry)),
-            (None, Some(absent)) => Err(absent.refusal(peer)),
+            (None, Some(pending)) => Err(pending.refusal(peer)),
             (None, None) => Err(Refusal::Unknown),
         }
     }

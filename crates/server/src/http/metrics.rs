@@ -17,7 +17,7 @@ use crate::config::VolumeConfig;
 use crate::counters::{COUNTERS, Counter, Group, Kind, Source, Stats};
 use crate::events::Kept;
 use crate::exports::{ExportEntry, ExportTable};
-use crate::process::absent::Absent;
+use crate::process::pending_volume::PendingVolume;
 use crate::savings::Savings;
 use crate::volume::store_state::StoreState;
 
@@ -35,7 +35,7 @@ pub(crate) const EVENTS: usize = 200;
 /// names in the order of the configuration. `events`: the last ones that the reader may see.
 pub(crate) fn json(
     exports: &[Arc<ExportEntry>],
-    absent: &[Arc<Absent>],
+    pending: &[Arc<PendingVolume>],
     order: &[String],
     events: Vec<Kept>,
 ) -> Value {
@@ -64,13 +64,13 @@ pub(crate) fn json(
         volumes.insert(config.name.clone(), Value::Object(one));
         total.sum(&stats);
     }
-    for absent in absent {
-        let config = absent.config();
+    for pending in pending {
+        let config = pending.config();
         let mut one = described(config, &Stats::default());
         one.insert("away".into(), json!(true));
         one.insert("size_bytes".into(), json!(config.size));
         one.insert("store_state".into(), json!(StoreState::Away));
-        one.insert("store_trouble".into(), json!(absent.why()));
+        one.insert("store_trouble".into(), json!(pending.why()));
         one.insert("saved".into(), json!(Savings::default()));
         one.insert("latency_us".into(), json!({}));
         one.insert("clients".into(), json!([]));
@@ -213,8 +213,8 @@ impl Collector for Scrape {
         let exports = self.0.exports.all();
         let there =
             exports.iter().map(|entry| (label(entry.volume().config()), entry.volume().stats()));
-        let absent = self.0.exports.absent();
-        let away = absent.iter().map(|one| (label(one.config()), Stats::default()));
+        let pending = self.0.exports.pending();
+        let away = pending.iter().map(|one| (label(one.config()), Stats::default()));
         let all: Vec<_> = there.chain(away).collect();
         for group in COUNTERS {
             let have = all.iter().filter_map(|(name, stats)| Some((name, (group.values)(stats)?)));

@@ -29,7 +29,7 @@ use crate::advice::page;
 use crate::exports::{ExportEntry, ExportTable};
 use crate::http::live::Live;
 use crate::http::metrics::About;
-use crate::process::absent::Absent;
+use crate::process::pending_volume::PendingVolume;
 
 /// Who may see the pages, as it is now. Clones share it.
 #[derive(Clone, Default)]
@@ -125,13 +125,13 @@ async fn admit(
 async fn stats(State(about): State<About>) -> Response {
     let exports = &about.exports;
     let last = crate::events::last(metrics::EVENTS, None);
-    let json = metrics::json(&exports.all(), &exports.absent(), &exports.order(), last);
+    let json = metrics::json(&exports.all(), &exports.pending(), &exports.order(), last);
     let text = json.to_string() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 async fn advice(State(about): State<About>) -> Response {
-    let text = page::json(&about.exports.all(), &about.exports.absent()).to_string() + "\n";
+    let text = page::json(&about.exports.all(), &about.exports.pending()).to_string() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
@@ -168,32 +168,32 @@ pub(crate) struct Trouble {
 pub(crate) fn all_troubles(exports: &ExportTable) -> Vec<Trouble> {
     let served = exports.all();
     let served = served.iter().filter_map(|entry| trouble(entry));
-    let absent = exports.absent();
-    let absent = absent.iter().map(|absent| Trouble {
-        volume: absent.config().name.clone(),
-        why: not_served(absent),
+    let pending = exports.pending();
+    let pending = pending.iter().map(|pending| Trouble {
+        volume: pending.config().name.clone(),
+        why: not_served(pending),
         waits: false,
     });
-    served.chain(absent).collect()
+    served.chain(pending).collect()
 }
 
 /// Whether one volume is healthy.
 async fn volume_health(State(about): State<About>, Path(name): Path<String>) -> Response {
-    let (all, absent) = (about.exports.all(), about.exports.absent());
+    let (all, pending) = (about.exports.all(), about.exports.pending());
     let entry = all.iter().find(|entry| entry.volume().config().name == name);
-    let absent = absent.iter().find(|absent| absent.config().name == name);
-    match (entry, absent) {
+    let pending = pending.iter().find(|pending| pending.config().name == name);
+    match (entry, pending) {
         (Some(entry), _) => match trouble(entry) {
             None => answer("", true),
             Some(trouble) => answer(&(trouble.why + "\n"), trouble.waits),
         },
-        (None, Some(absent)) => answer(&(not_served(absent) + "\n"), false),
+        (None, Some(pending)) => answer(&(not_served(pending) + "\n"), false),
         (None, None) => (StatusCode::NOT_FOUND, "there is no such volume\n").into_response(),
     }
 }
 
-pub(crate) fn not_served(absent: &Absent) -> String {
-    format!("not served yet: {}", absent.why())
+pub(crate) fn not_served(pending: &PendingVolume) -> String {
+    format!("not served yet: {}", pending.why())
 }
 
 /// What is not as it should be with a volume that is served; `None` if all is well.

@@ -4,14 +4,14 @@
 //! Not here: the configuration (`config`), what clients open (`exports`), pages and metrics
 //! (`http`), stores that are servers (`upstream`), and what a volume does with a request.
 
-pub(crate) mod absent;
-pub(crate) mod arrivals;
 pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod error;
 pub(crate) mod lending;
 pub(crate) mod listeners;
 pub(crate) mod memory_limit;
+pub(crate) mod opener;
+pub(crate) mod pending_volume;
 pub(crate) mod reload;
 pub(crate) mod run;
 pub(crate) mod state_folder;

@@ -32,8 +32,8 @@ use crate::config::{ServerConfig, VolumeConfig};
 use crate::exports::ExportEntry;
 use crate::exports::set::OWNER;
 use crate::lock::sleep_lock;
-use crate::process::arrivals::{Arrival, First, Opener};
 use crate::process::error::ServeError;
+use crate::process::opener::{First, Opener, OpeningTask};
 use crate::process::run::{GRACE, Running, close, opener};
 
 /// How long to wait for the last user of a removed volume, so that its file can be opened again.
@@ -174,8 +174,8 @@ impl Running {
     /// were in any case.
     async fn take(&mut self, next: ServerConfig) {
         // Until they are tried again, no volume arrives.
-        join_all(self.arrivals.values().map(Arrival::end)).await;
-        self.arrivals.clear();
+        join_all(self.opening.values().map(OpeningTask::end)).await;
+        self.opening.clear();
         self.close_leaving().await;
         self.warn_of_restarts(&next);
         match Plan::of(self, &next).await {
@@ -201,7 +201,7 @@ impl Running {
         }
         for next in &next.volumes {
             let name = &next.name;
-            if self.is_absent(name) {
+            if self.is_pending(name) {
                 continue;
             }
             let now = self.configured(name);
@@ -231,12 +231,12 @@ impl Running {
         self.forget_what_was_set();
         self.exports.admin.set_administrators(&next.administrators);
         self.config.is_cache_given = next.is_cache_given;
-        for absent in std::mem::take(&mut plan.absent) {
-            self.replace_config(absent);
+        for pending in std::mem::take(&mut plan.pending) {
+            self.replace_config(pending);
         }
         for next in &next.volumes {
             let found = self.config.volumes.iter().position(|now| now.name == next.name);
-            let Some(at) = found.filter(|_| !self.is_absent(&next.name)) else { continue };
+            let Some(at) = found.filter(|_| !self.is_pending(&next.name)) else { continue };
             self.config.volumes[at].size = next.size;
             self.change_write_back(at, next);
             self.change_access(at, next).await;
@@ -244,13 +244,13 @@ impl Running {
         self.add_volumes(next, plan).await;
         let mut there: Vec<_> =
             self.volumes().iter().map(|volume| volume.config().name.clone()).collect();
-        there.extend(self.absent().into_iter().map(|(name, _)| name));
+        there.extend(self.pending_volumes().into_iter().map(|(name, _)| name));
         let names = next.volumes.iter().map(|volume| volume.name.clone());
         self.exports.set_order(names.filter(|name| there.contains(name)).collect());
     }
 
-    pub(crate) fn is_absent(&self, name: &str) -> bool {
-        self.exports.absent().iter().any(|absent| absent.config().name == name)
+    pub(crate) fn is_pending(&self, name: &str) -> bool {
+        self.exports.pending().iter().any(|pending| pending.config().name == name)
     }
 
     pub(crate) fn replace_config(&mut self, config: VolumeConfig) {
@@ -326,16 +326,16 @@ impl Running {
 
     /// Waits again for the volumes whose stores are away, as they are configured now.
     fn wait_again(&mut self) {
-        for absent in self.exports.absent() {
-            let name = &absent.config().name;
+        for pending in self.exports.pending() {
+            let name = &pending.config().name;
             let Some(config) = self.configured(name) else { continue };
-            if self.arrivals.contains_key(name) {
+            if self.opening.contains_key(name) {
                 continue;
             }
             match self.opener() {
                 Ok(opener) => {
                     let arrival = opener.wait_for(config);
-                    self.arrivals.insert(name.clone(), arrival);
+                    self.opening.insert(name.clone(), arrival);
                 }
                 Err(error) => problem!(self, error, volume = name;
                     "the next SIGHUP tries it: {error}"
@@ -391,7 +391,7 @@ impl Running {
             }
             // Its task says why.
             Some(First::Away(waiting)) => {
-                self.arrivals.insert(name, opener.wait(waiting));
+                self.opening.insert(name, opener.wait(waiting));
             }
             None => return,
         }

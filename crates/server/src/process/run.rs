@@ -1,5 +1,5 @@
 //! The life of a server: opened from its configuration, running, stopped. `reload.rs` changes it
-//! while it runs, and `arrivals.rs` waits for volumes whose stores are away.
+//! while it runs, and `opener.rs` waits for volumes whose stores are away.
 //!
 //! Stopping: no new connections are accepted, requests in flight are answered, the state of the
 //! caches is saved for a warm restart, and all volumes are written out and flushed at the same
@@ -30,12 +30,12 @@ use crate::exports::{ExportEntry, ExportTable};
 use crate::http;
 use crate::http::Rights;
 use crate::http::metrics::About;
-use crate::process::arrivals::{Arrival, First, Opener};
 use crate::process::check::lacks_a_side;
 use crate::process::error::{ServeError, work};
 use crate::process::lending::Lending;
 use crate::process::listeners::{listen, listen_http};
 use crate::process::memory_limit;
+use crate::process::opener::{First, Opener, OpeningTask};
 use crate::process::reload::Problems;
 use crate::process::state_folder::{StateFolder, save_now_and_then};
 use crate::process::surroundings::Surroundings;
@@ -60,7 +60,7 @@ pub struct Running {
     /// Removed volumes that could not be closed yet.
     pub(crate) leaving: Vec<Arc<ExportEntry>>,
     /// The tasks of volumes whose stores are away, by name; some may have ended.
-    pub(crate) arrivals: HashMap<String, Arrival>,
+    pub(crate) opening: HashMap<String, OpeningTask>,
     /// Volumes whose stores have not yet told their size, by name.
     pub(crate) growing: HashMap<String, JoinHandle<Result<u64, Failed>>>,
     addresses: Vec<String>,
@@ -148,7 +148,7 @@ impl Running {
         // and after everything that can fail, so that a server that never started leaves none.
         open.into_iter().for_each(|(volume, rules)| opener.serve(volume, rules));
         let away = away.into_iter().map(|(name, waiting)| (name, opener.wait(waiting)));
-        let arrivals = away.collect();
+        let opening = away.collect();
         if let Some(state) = &state {
             let exports = Arc::clone(&exports);
             tokio::spawn(save_now_and_then(state.clone(), exports, config.state_interval));
@@ -175,7 +175,7 @@ impl Running {
             server,
             exports,
             leaving,
-            arrivals,
+            opening,
             growing,
             addresses,
             http,
@@ -212,9 +212,9 @@ impl Running {
     }
 
     /// The volumes that are not served yet because their stores are away, by name, and why.
-    pub fn absent(&self) -> Vec<(String, String)> {
-        let all = self.exports.absent();
-        all.iter().map(|absent| (absent.config().name.clone(), absent.why())).collect()
+    pub fn pending_volumes(&self) -> Vec<(String, String)> {
+        let all = self.exports.pending();
+        all.iter().map(|pending| (pending.config().name.clone(), pending.why())).collect()
     }
 
     /// The volumes that are served, by name.
@@ -229,7 +229,7 @@ impl Running {
     pub async fn stop(self) -> Result<(), ServeError> {
         self.lending.end();
         // First, so that no volume arrives while the others are closed.
-        join_all(self.arrivals.values().map(Arrival::end)).await;
+        join_all(self.opening.values().map(OpeningTask::end)).await;
         let cut = self.server.shutdown(GRACE).await;
         if cut > 0 {
             tracing::warn!(connections = cut, "closed with requests unanswered");

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use undercroft_cache::placement::DataSource;
-use undercroft_cache::{ClientEviction, Down, Sender, WriteMode};
+use undercroft_cache::{ClientEviction, PlacementStep, Sender, WriteMode};
 
 use crate::job::Job;
 use crate::shard::Shard;
@@ -56,7 +56,7 @@ impl Shard {
             return;
         }
         match self.blocks.level.handed_over(block) {
-            Down::Fetch => {
+            PlacementStep::Fetch => {
                 let slot = self.place(block, Some(DataSource::Demote), fx);
                 // It is being written out, so its content is in memory.
                 if self.blocks.active.contains_key(&block) {
@@ -75,7 +75,7 @@ impl Shard {
                     }
                 }
             }
-            down => self.carry_out_placement(block, down, fx),
+            step => self.carry_out_placement(block, step, fx),
         }
     }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use undercroft_cache::placement::DataSource;
-use undercroft_cache::{Down, Sender};
+use undercroft_cache::{PlacementStep, Sender};
 use undercroft_nbd::Pieces;
 
 use crate::clock;
@@ -26,19 +26,24 @@ use crate::shard::eviction_placement::{ReloadState, Reloading};
 
 impl Shard {
     /// Carries out one decision of the level about a block that a client evicted.
-    pub(super) fn carry_out_placement(&mut self, block: u64, down: Down, fx: &mut Effects) {
-        match down {
-            Down::Resident => self.leave_evicted(fx),
-            Down::Skip => {
+    pub(super) fn carry_out_placement(
+        &mut self,
+        block: u64,
+        step: PlacementStep,
+        fx: &mut Effects,
+    ) {
+        match step {
+            PlacementStep::Resident => self.leave_evicted(fx),
+            PlacementStep::Skip => {
                 self.leave_evicted(fx);
                 self.blocks.tell(&Event::Gone { block });
             }
-            Down::Staged(slot) => {
+            PlacementStep::Staged(slot) => {
                 self.leave_evicted(fx);
                 self.blocks.enter(block, slot);
                 self.fill_staged(block, slot, fx);
             }
-            Down::Fetch => {
+            PlacementStep::Fetch => {
                 // Data that the store is working on are in memory and need not be read again.
                 let is_here = self.blocks.active.contains_key(&block);
                 match self.blocks.watchers.placement.as_deref_mut() {

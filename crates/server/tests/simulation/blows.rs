@@ -246,19 +246,22 @@ fn lose_below(world: &World, volume: usize, levels: &Range<usize>, power: bool) 
 }
 
 /// Asks for something that has to come from the server below, and that tells of its losses. A FLUSH
-/// that fails in another way than with EIO, since a disk is full, does not: then that is mended.
+/// that fails in another way than with EIO, since a disk is full, does not: then that is mended,
+/// and it is asked again, since what was under way may still fail.
 async fn nudge(world: &Arc<World>, volume: usize) {
     let name = &world.scenario.volumes[volume].name;
-    for _ in 0..2 {
+    for _ in 0..5 {
         let Ok((end, _wire)) = world.connect(51, 4096) else { return };
         let options = ClientOptions::default();
         let Ok(client) = Client::over(end, name, &options).await else { return };
         let flushed = timeout(PATIENCE, client.flush()).await;
         client.close().await;
+        world.log.line(|| format!("== v{volume} is asked to flush: {flushed:?}"));
         if let Ok(Ok(()) | Err(ClientError::Server { failure: Failure::Io, .. })) = flushed {
             return;
         }
         world.lowest().disks().iter().for_each(Disk::heal);
+        sleep(NOTICES / 4).await;
     }
 }
 

@@ -141,9 +141,9 @@ impl Node {
     /// A volume at a service may have to wait for a lease.
     async fn wait_for_services(&self, started: &Running) -> Result<(), String> {
         let began = Instant::now();
-        while self.disks.iter().any(Disk::is_service) && !started.absent().is_empty() {
+        while self.disks.iter().any(Disk::is_service) && !started.pending_volumes().is_empty() {
             if began.elapsed() > OPENS {
-                return Err(format!("{:?} cannot be opened", started.absent()));
+                return Err(format!("{:?} cannot be opened", started.pending_volumes()));
             }
             sleep(Duration::from_millis(100)).await;
         }

@@ -17,6 +17,7 @@ pub const FOUND: &[(u64, &str)] = &[
     (1525, "the checker: a clean end makes durable what no FLUSH had covered"),
     (29147, "the checker: a service does late what it refused, after a TRIM has dropped it"),
     (30194, "the checker: as 29147, while a write is under way"),
+    (31932, "the checker: as 38269, with a write under way that still failed"),
     (38269, "the checker: a FLUSH that fails for want of space does not tell of a loss below"),
     (42502, "the checker: as 38269, without a flood"),
     (1882931198952408, "without a cache, a repeated write replaced one that was answered since"),

@@ -190,7 +190,7 @@ impl World {
         while disks.iter().any(Disk::is_service) {
             sleep(RENEWS).await;
             let running = self.lowest().running.lock().await;
-            if running.as_ref().is_none_or(|running| running.absent().is_empty()) {
+            if running.as_ref().is_none_or(|running| running.pending_volumes().is_empty()) {
                 break;
             }
         }

@@ -14,7 +14,7 @@ use undercroft_cache::placement::DataSource;
 use undercroft_cache::policy::{Context, Spec, policies};
 use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{
-    Down, Estimator, HashedCache, Level, PlacementCounts, Reference, WriteMode,
+    Estimator, HashedCache, Level, PlacementCounts, PlacementStep, Reference, WriteMode,
 };
 use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
@@ -233,7 +233,7 @@ async fn emulated_clients_are_served_as_simulated() {
         inferred.clear();
         estimator.observe(block, false, &mut inferred);
         for &gone in inferred.iter().filter(|_| is_confident) {
-            if level.client_evicted(gone) == Down::Fetch {
+            if level.client_evicted(gone) == PlacementStep::Fetch {
                 level.arrived(gone, DataSource::Reload);
             }
         }

@@ -6,7 +6,7 @@ mod counting;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use undercroft_cache::Down;
+use undercroft_cache::PlacementStep;
 use undercroft_cache::placement::{DataSource, Order, Placement, WayByCost};
 use undercroft_cache::topology::{Cluster, Source};
 
@@ -329,8 +329,8 @@ impl<'a> World<'a> {
             }
         }
         let server = self.cluster.home(block);
-        while let Some((block, down)) = self.cluster.foreseen(server, client) {
-            self.fetch(block, down);
+        while let Some((block, step)) = self.cluster.foreseen(server, client) {
+            self.fetch(block, step);
         }
         if !is_demote_first {
             self.take_hints(at);
@@ -351,15 +351,15 @@ impl<'a> World<'a> {
                 continue;
             }
             self.go_this_way(victim, DataSource::Reload);
-            let down = self.cluster.evicted(client, victim);
-            self.fetch(victim, down);
+            let step = self.cluster.evicted(client, victim);
+            self.fetch(victim, step);
         }
         self.slots[at].hints = hints;
     }
 
     fn demoted(&mut self, client: usize, block: u64) {
         self.go_this_way(block, DataSource::Demote);
-        if self.cluster.evicted(client, block) == Down::Fetch {
+        if self.cluster.evicted(client, block) == PlacementStep::Fetch {
             self.cluster.arrived(client, block);
         }
     }
@@ -374,8 +374,8 @@ impl<'a> World<'a> {
 
     /// Queues a reload. Reloads start only after everything that came with a request has been
     /// handled, so that demand goes first.
-    fn fetch(&mut self, block: u64, down: Down) {
-        if down == Down::Fetch {
+    fn fetch(&mut self, block: u64, step: PlacementStep) {
+        if step == PlacementStep::Fetch {
             let disk = self.disk_of(block);
             self.disks[disk].push_reload(block);
             self.to_start.push(disk);

@@ -1,30 +1,30 @@
 //! Batches of evictions must have the effect of single ones.
 
 use crate::hashed::Referred;
-use crate::level::{ClientEviction, Down, Knowledge, Level, Sender, WriteMode};
+use crate::level::{ClientEviction, Knowledge, Level, PlacementStep, Sender, WriteMode};
 use crate::placement::random::random;
 use crate::placement::{DataSource, Placement};
 use crate::policy::{Spec, policies};
 
 /// Does what a caller does about an evicted block.
-fn carry_out(level: &mut Level, block: u64, down: Down) -> Down {
-    if down == Down::Fetch {
+fn carry_out(level: &mut Level, block: u64, step: PlacementStep) -> PlacementStep {
+    if step == PlacementStep::Fetch {
         level.arrived(block, DataSource::Reload);
     }
-    down
+    step
 }
 
 /// Reports evictions together. Returns what there was to do.
-fn evict_together(level: &mut Level, blocks: &[u64]) -> Vec<Down> {
+fn evict_together(level: &mut Level, blocks: &[u64]) -> Vec<PlacementStep> {
     let sender = Sender { client: 0, arrived_us: 0, connected: 1 };
     let gone = |&block: &u64| ClientEviction { block, evicted_us: 0 };
     level.told_evicted(&blocks.iter().map(gone).collect::<Vec<_>>(), sender);
-    let mut downs = Vec::new();
-    while let Some((block, down)) = level.next_placement() {
-        downs.push(carry_out(level, block, down));
+    let mut steps = Vec::new();
+    while let Some((block, step)) = level.next_placement() {
+        steps.push(carry_out(level, block, step));
     }
-    downs.retain(|down| *down != Down::Resident);
-    downs
+    steps.retain(|step| *step != PlacementStep::Resident);
+    steps
 }
 
 /// Compares two levels: one prefetches and receives evictions in batches, the other does neither.
@@ -37,13 +37,14 @@ fn compare(policy: &str, placement: &str, random: &mut impl FnMut(u64) -> u64) {
     for step in 0..400 {
         let mut blocks: Vec<u64> = (0..random(12)).map(|_| random(100)).collect();
         if random(2) == 0 {
-            let downs = evict_together(&mut together, &blocks);
+            let steps = evict_together(&mut together, &blocks);
             let expected = blocks.iter().map(|&block| {
-                let down = each.client_evicted(block);
-                carry_out(&mut each, block, down)
+                let step = each.client_evicted(block);
+                carry_out(&mut each, block, step)
             });
-            let expected: Vec<_> = expected.filter(|down| *down != Down::Resident).collect();
-            assert_eq!(downs, expected, "{policy}, step {step}");
+            let expected: Vec<_> =
+                expected.filter(|step| *step != PlacementStep::Resident).collect();
+            assert_eq!(steps, expected, "{policy}, step {step}");
         } else {
             together.prefetch(&blocks, &mut Vec::new());
             // The event that follows may concern another block.
@@ -60,10 +61,10 @@ fn compare(policy: &str, placement: &str, random: &mut impl FnMut(u64) -> u64) {
                     _ => level.reference(block, false, || false),
                 };
                 assert_eq!(reference(&mut together), reference(&mut each), "{policy}, step {step}");
-                while let Some((block, down)) = each.next_placement() {
-                    assert_eq!(together.next_placement(), Some((block, down)));
-                    carry_out(&mut together, block, down);
-                    carry_out(&mut each, block, down);
+                while let Some((block, step)) = each.next_placement() {
+                    assert_eq!(together.next_placement(), Some((block, step)));
+                    carry_out(&mut together, block, step);
+                    carry_out(&mut each, block, step);
                 }
                 assert_eq!(together.next_placement(), None);
             }

@@ -30,8 +30,8 @@ const CHARACTERS: usize = 200;
 
 /// The state of the server now.
 pub(super) fn of(about: &About) -> Value {
-    let (entries, absent) = (about.exports.all(), about.exports.absent());
-    let count = entries.len() + absent.len();
+    let (entries, pending) = (about.exports.all(), about.exports.pending());
+    let count = entries.len() + pending.len();
     let all_troubles = all_troubles(&about.exports);
     let mut troubles: Vec<_> = all_troubles
         .iter()
@@ -70,7 +70,7 @@ pub(super) fn of(about: &About) -> Value {
             caches.push(one);
         }
     }
-    for away in &absent {
+    for away in &pending {
         let name = &away.config().name;
         if position(name).is_some_and(|position| position < VOLUMES) {
             let why = cut(&not_served(away));

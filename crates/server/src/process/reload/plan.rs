@@ -10,10 +10,10 @@ use undercroft_text::Bytes;
 
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::http::token;
-use crate::process::arrivals::First;
 use crate::process::change::has_room;
 use crate::process::lending::States;
 use crate::process::memory_limit;
+use crate::process::opener::First;
 use crate::process::run::Running;
 
 /// Why a configuration is refused, and because of which volume.
@@ -30,7 +30,7 @@ pub(super) struct Plan {
     /// The volumes whose caches change, as they will be; the smaller ones first.
     pub(super) caches: Vec<VolumeConfig>,
     /// The volumes whose stores are away, as they will be.
-    pub(super) absent: Vec<VolumeConfig>,
+    pub(super) pending: Vec<VolumeConfig>,
     /// New volumes, and what came of opening them; `None`: that has to wait until a volume is
     /// removed, which may use the same store.
     pub(super) added: Vec<(VolumeConfig, Option<First>)>,
@@ -73,8 +73,8 @@ impl Plan {
             if is_leaving(name) {
                 continue;
             }
-            let planned = match running.is_absent(name) {
-                true => as_absent(&running.config.volumes[at], next).map(|v| plan.absent.push(v)),
+            let planned = match running.is_pending(name) {
+                true => as_pending(&running.config.volumes[at], next).map(|v| plan.pending.push(v)),
                 false => running.planned_cache(at, next).map(|after| plan.caches.extend(after)),
             };
             if let Err(why) = planned {
@@ -96,7 +96,7 @@ impl Plan {
             }
             replace(&mut plan.volumes, after);
         }
-        for after in &plan.absent {
+        for after in &plan.pending {
             let total = next.cache_bytes.max(running.config.cache_bytes);
             if let Err(why) = has_room(&plan.volumes, after, Some(total)) {
                 refuse(Some(&after.name), why);
@@ -223,7 +223,7 @@ fn files_are_good(now: &ServerConfig, next: &ServerConfig) -> Result<(), String>
 
 /// A volume that is not open, with its new configuration. It keeps its part of the rest of the
 /// cache.
-fn as_absent(before: &VolumeConfig, next: &VolumeConfig) -> Result<VolumeConfig, String> {
+fn as_pending(before: &VolumeConfig, next: &VolumeConfig) -> Result<VolumeConfig, String> {
     let mut changed = next.clone();
     if next.cache.own().is_none() {
         changed.validate(before.cache_bytes())?;

@@ -7,7 +7,7 @@ use undercroft_text::Bytes;
 
 use crate::config::VolumeConfig;
 use crate::exports::ExportEntry;
-use crate::process::arrivals::First;
+use crate::process::opener::First;
 use crate::process::run::{Running, close};
 
 impl Running {

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Open, Possible, Register};
+use super::{Possible, Register};
 use crate::history::{Action, End, Step};
 
 impl Register<'_> {

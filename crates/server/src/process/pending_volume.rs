@@ -1,4 +1,4 @@
-//! A volume that is not served yet, as clients and operators see it. `arrivals.rs` opens it.
+//! A volume that is not served yet, as clients and operators see it. `opener.rs` opens it.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,15 +9,15 @@ use crate::layers::access::admits;
 use crate::lock::sleep_lock;
 
 /// A volume that is not served yet.
-pub(crate) struct Absent {
+pub(crate) struct PendingVolume {
     config: VolumeConfig,
     /// How the last attempt failed.
     why: Mutex<String>,
 }
 
-impl Absent {
-    pub(crate) fn new(config: &VolumeConfig, why: String) -> Arc<Absent> {
-        Arc::new(Absent { config: config.clone(), why: Mutex::new(why) })
+impl PendingVolume {
+    pub(crate) fn new(config: &VolumeConfig, why: String) -> Arc<PendingVolume> {
+        Arc::new(PendingVolume { config: config.clone(), why: Mutex::new(why) })
     }
 
     pub(crate) fn config(&self) -> &VolumeConfig {

@@ -19,8 +19,8 @@ use undercroft_nbd::ClientOptions;
 
 use crate::config::VolumeConfig;
 use crate::exports::ExportTable;
-use crate::process::absent::Absent;
 use crate::process::error::ServeError;
+use crate::process::pending_volume::PendingVolume;
 use crate::process::run::open_volume;
 use crate::process::state_folder::StateFolder;
 use crate::process::surroundings::Surroundings;
@@ -62,12 +62,12 @@ pub(crate) enum First {
 
 /// A volume to wait for, and an attempt to open it that has not ended.
 pub(crate) struct Waiting {
-    absent: Arc<Absent>,
+    pending: Arc<PendingVolume>,
     attempt: Option<Attempt>,
 }
 
-/// The task that waits for a store; it ends when this is dropped.
-pub(crate) struct Arrival(JoinHandle<()>);
+/// The task that opens a volume as soon as its store is there; it ends when this is dropped.
+pub(crate) struct OpeningTask(JoinHandle<()>);
 
 impl Opener {
     fn attempt(&self, config: &VolumeConfig) -> Attempt {
@@ -90,21 +90,21 @@ impl Opener {
                 (format!("{store}: no answer within {limit} s"), Some(attempt))
             }
         };
-        let absent = Absent::new(config, String::new());
-        absent.note(&why);
-        Ok(First::Away(Waiting { absent, attempt }))
+        let pending = PendingVolume::new(config, String::new());
+        pending.note(&why);
+        Ok(First::Away(Waiting { pending, attempt }))
     }
 
     /// Waits for a volume without a first attempt.
-    pub(crate) fn wait_for(&self, config: &VolumeConfig) -> Arrival {
+    pub(crate) fn wait_for(&self, config: &VolumeConfig) -> OpeningTask {
         let why = "it is being opened".to_owned();
-        self.wait(Waiting { absent: Absent::new(config, why), attempt: None })
+        self.wait(Waiting { pending: PendingVolume::new(config, why), attempt: None })
     }
 
     /// Announces a volume as away, and opens it as soon as its store is there.
-    pub(crate) fn wait(&self, waiting: Waiting) -> Arrival {
-        self.exports.announce(Arc::clone(&waiting.absent));
-        Arrival(tokio::spawn(arrive(self.clone(), waiting)))
+    pub(crate) fn wait(&self, waiting: Waiting) -> OpeningTask {
+        self.exports.announce(Arc::clone(&waiting.pending));
+        OpeningTask(tokio::spawn(open_when_there(self.clone(), waiting)))
     }
 
     /// Serves a volume that was opened.
@@ -125,30 +125,30 @@ impl Opener {
 }
 
 /// Tries until the volume is open, and serves it.
-async fn arrive(opener: Opener, waiting: Waiting) {
-    let Waiting { absent, mut attempt } = waiting;
+async fn open_when_there(opener: Opener, waiting: Waiting) {
+    let Waiting { pending, mut attempt } = waiting;
     let mut pause = PAUSE_FIRST;
     loop {
-        let opening = attempt.take().unwrap_or_else(|| opener.attempt(absent.config()));
+        let opening = attempt.take().unwrap_or_else(|| opener.attempt(pending.config()));
         let why = match timeout(ATTEMPT, opening).await {
             Ok(Ok(volume)) => {
                 // Without a wait in between, so that ending this task leaves nothing half done.
-                opener.serve(volume, absent.config());
-                tracing::warn!(volume = absent.config().name, "is served now");
+                opener.serve(volume, pending.config());
+                tracing::warn!(volume = pending.config().name, "is served now");
                 return;
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => {
-                format!("{}: no answer within {} s", absent.config().store, ATTEMPT.as_secs())
+                format!("{}: no answer within {} s", pending.config().store, ATTEMPT.as_secs())
             }
         };
-        absent.note(&why);
+        pending.note(&why);
         sleep(pause).await;
         pause = (2 * pause).min(PAUSE_LONGEST);
     }
 }
 
-impl Arrival {
+impl OpeningTask {
     /// Ends the task. Afterwards the volume is served, or nothing of it is open.
     pub(crate) async fn end(&self) {
         self.0.abort();
@@ -158,7 +158,7 @@ impl Arrival {
     }
 }
 
-impl Drop for Arrival {
+impl Drop for OpeningTask {
     fn drop(&mut self) {
         self.0.abort();
     }
