@@ -231,7 +231,8 @@ impl History {
         let flushes = of_volume.clone().filter(|(_, o)| o.action == Action::Flush);
         let saved = |(step, of, event): &(Step, usize, Event)| {
             let was_saved = match event {
-                Event::Closed => true,
+                // What is left after a power cut is durable.
+                Event::Closed | Event::Lost => true,
                 // The servers were asked to flush then.
                 Event::NoMoreLostBelow => lost.is_none(),
                 _ => false,

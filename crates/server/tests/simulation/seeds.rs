@@ -20,6 +20,7 @@ pub const FOUND: &[(u64, &str)] = &[
     (31932, "the checker: as 38269, with a write under way that still failed"),
     (38269, "the checker: a FLUSH that fails for want of space does not tell of a loss below"),
     (42502, "the checker: as 38269, without a flood"),
+    (59776, "the checker: what a power cut leaves cannot be lost with the server below"),
     (1882931198952408, "without a cache, a repeated write replaced one that was answered since"),
 ];
 
