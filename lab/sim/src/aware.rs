@@ -1,7 +1,6 @@
 //! Simulates two levels, one or both content-aware, driven by a trace. The levels, and their
 //! knowledge of each other, are those of `undercroft_cache::content`.
 
-use serde::{Deserialize, Serialize};
 use undercroft_cache::Reference;
 use undercroft_cache::policy::Awareness;
 use undercroft_cache::topology::{AwareCounts, Pair};
@@ -9,35 +8,7 @@ use undercroft_trace::{DenseTrace, Ref};
 
 use crate::combinations::Combination;
 use crate::drive::{Proceed, Stopwatch, Topology, drive};
-use crate::{Config, Error, LevelConfig, Outcome};
-
-/// The beliefs of a content-aware level: how often they were wrong, and what the knowledge cost.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AwareReport {
-    /// The level: `l1` or `l2`.
-    pub level: String,
-    /// Evictions of blocks that the neighbour was believed to hold.
-    pub held_evictions: u64,
-    /// Held evictions of blocks that the neighbour held at the last exchange, but no longer.
-    pub stale_evictions: u64,
-    /// Held evictions of blocks that the neighbour did not hold at the last exchange either.
-    pub mistaken_evictions: u64,
-    /// Bytes that the neighbour sent for this knowledge.
-    pub summary_bytes: u64,
-    /// Summaries that the neighbour sent.
-    pub summaries: u64,
-    /// Summaries that were whole filters.
-    pub whole_summaries: u64,
-    /// Share of false positives of a filter as full as the neighbour makes it, by the formula;
-    /// `None` without a filter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub false_positive_rate: Option<f64>,
-    /// Share of an emulation's predictions that came true; `None` without an emulation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub confidence: Option<f64>,
-    /// Requests while an emulation was not trusted.
-    pub distrusted: u64,
-}
+use crate::{AwareReport, Config, Error, LevelConfig, Outcome};
 
 /// Whether a level of a simulation is content-aware.
 pub(crate) fn is_aware(level: &LevelConfig) -> bool {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Error, Report};
+use crate::Error;
 
 /// Times of a request in milliseconds, from its start to its end, by the place that serves it.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,23 +151,6 @@ impl Costs {
     /// Time of a round trip from a level to the one below, in milliseconds.
     pub fn round_trip_ms(&self, level: usize) -> f64 {
         self.levels_ms[level + 1] - self.levels_ms[level]
-    }
-}
-
-impl Report {
-    /// Recomputes the response times with other costs, for levels one below the other.
-    pub fn charge(&mut self, costs: &Costs) {
-        let hits: Vec<u64> = self.levels.iter().map(|level| level.read_hits).collect();
-        let demotions = self.levels.iter().enumerate().skip(1);
-        let trips: f64 = demotions
-            .map(|(i, level)| level.demotions_in as f64 * costs.round_trip_ms(i - 1))
-            .sum();
-        self.response_time_ms = costs.mean_ms(&hits, self.disk.demand_reads);
-        let charged = trips / self.aggregate.reads.max(1) as f64;
-        self.response_time_with_demotions_ms = self.response_time_ms + charged;
-        let reloads = self.disk.reloads as f64 * costs.disk_ms;
-        let charged = reloads / self.aggregate.reads.max(1) as f64;
-        self.response_time_with_reloads_ms = self.response_time_ms + charged;
     }
 }
 

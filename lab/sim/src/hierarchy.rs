@@ -6,110 +6,16 @@
 //! chunk of the trace.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use undercroft_cache::policy::{Context, Future, Spec};
-use undercroft_cache::{Counts, DenseLevel, Reference, WriteMode};
+use undercroft_cache::policy::{Context, Future};
+use undercroft_cache::{DenseLevel, Reference, WriteMode};
 use undercroft_trace::{DenseTrace, Ref};
 
 use crate::aware::{is_aware, simulate_aware};
 use crate::combinations::Combination;
 use crate::drive::{Proceed, Stopwatch, Topology, drive};
 use crate::lowest::LowestLevel;
-use crate::{
-    AwareReport, ClientsOutcome, CooperationOutcome, Error, Lowest, MovementOutcome, TimedOutcome,
-    WriteBackCounts,
-};
-
-/// The configuration of a level.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LevelConfig {
-    /// Size in blocks, at least 1.
-    pub capacity: u32,
-    /// Replacement policy.
-    pub policy: Spec,
-}
-
-/// The configuration of a simulation.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Config {
-    /// Levels, the one nearest to the application first.
-    pub levels: Vec<LevelConfig>,
-    /// What writes do, at every level.
-    pub write_mode: WriteMode,
-    /// Records at the start of the trace that are simulated but not counted.
-    pub warmup_records: u64,
-    /// What the lowest level does beside replacement.
-    pub lowest: Lowest,
-}
-
-/// The outcome of a simulation.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
-    /// Counts of each level, in the order of the levels.
-    pub levels: Vec<Counts>,
-    /// Number of simulated block requests, the warm-up included.
-    pub references: u64,
-    /// Elapsed time of the simulation, without reading the trace.
-    pub elapsed: Duration,
-    /// Processor time of the simulation, without reading the trace.
-    pub cpu: Duration,
-    /// The blocks that write-back writes at the lowest level; `None` if it is write-through.
-    pub write_back: Option<WriteBackCounts>,
-    /// Further counts of levels that cooperate; `None` with access-based placement.
-    pub cooperation: Option<CooperationOutcome>,
-    /// Further counts of several clients; `None` with one client.
-    pub clients: Option<ClientsOutcome>,
-    /// Times; `None` without a clock.
-    pub timed: Option<TimedOutcome>,
-    /// What decides at the end at each level whose policy chooses among several ways; empty
-    /// with several clients, a scheme of movement or content awareness.
-    pub leaders: Vec<Option<&'static str>>,
-    /// Further counts of each content-aware level.
-    pub aware: Vec<AwareReport>,
-    /// Moves between levels; `None` without a scheme of movement.
-    pub movement: Option<MovementOutcome>,
-}
-
-impl Outcome {
-    /// Block reads of the applications.
-    pub fn reads(&self) -> u64 {
-        self.levels.first().map_or(0, |top| top.reads)
-    }
-
-    /// Block reads served by a cache: a level, or another client.
-    pub fn read_hits(&self) -> u64 {
-        self.levels.iter().map(|level| level.read_hits).sum::<u64>() + self.peer_hits()
-    }
-
-    /// Block reads served by another client.
-    pub fn peer_hits(&self) -> u64 {
-        self.clients.as_ref().map_or(0, ClientsOutcome::peer_hits)
-    }
-
-    /// Reads served by caches / reads of the applications.
-    pub fn read_hit_ratio(&self) -> f64 {
-        if self.reads() == 0 { 0.0 } else { self.read_hits() as f64 / self.reads() as f64 }
-    }
-
-    /// Blocks read from disk, because no cache held them.
-    pub fn disk_reads(&self) -> u64 {
-        self.reads() - self.read_hits()
-    }
-
-    /// Blocks read from disk for placement.
-    pub fn reloads(&self) -> u64 {
-        let levels = self.cooperation.iter().flat_map(|cooperation| &cooperation.levels);
-        levels.map(|level| level.reloads).sum()
-    }
-
-    /// Blocks written to disk. Every level is write-through, except for the lowest one with
-    /// write-back.
-    pub fn disk_writes(&self) -> u64 {
-        let through = self.levels.last().map_or(0, |bottom| bottom.writes);
-        self.write_back.map_or(through, |counts| counts.written())
-    }
-}
+use crate::{Config, Error, LevelConfig, Outcome};
 
 /// Runs the levels over the whole trace. `progress` is called with the references done so far.
 ///
@@ -203,8 +109,8 @@ impl<'a> Levels<'a> {
         let levels = levels.collect::<Result<_, Error>>()?;
         let entries = trace.unique();
         let lowest = config.levels.last().filter(|_| count == config.levels.len());
-        let lowest =
-            lowest.and_then(|level| LowestLevel::new(&config.lowest, level, trace.names()));
+        let lowest = lowest
+            .and_then(|level| LowestLevel::new(&config.lowest, level.capacity, trace.names()));
         Ok(Self { levels, entries, bottom, lowest, refs: Vec::new(), below: Vec::new() })
     }
 }

@@ -10,6 +10,7 @@ mod aware;
 pub mod characterize;
 mod clients;
 mod combinations;
+mod config;
 mod cooperation;
 mod costs;
 pub mod curve;
@@ -20,6 +21,7 @@ mod hierarchy;
 mod input;
 mod lowest;
 mod movement;
+mod outcome;
 mod report;
 mod setup;
 mod size;
@@ -27,25 +29,23 @@ mod stack;
 mod sweep;
 mod timed;
 
-pub use aware::AwareReport;
-pub use clients::{
-    ClientOutcome, ClientReport, ClientsConfig, ClientsOutcome, ClientsReport, Data, Population,
-    simulate_clients,
-};
-pub use cooperation::{
-    Cooperation, CooperationOutcome, DerivedEvictions, EstimateOutcome, Evictions, EvictionsFrom,
-    simulate_placed,
-};
+pub use clients::{ClientReport, ClientsReport, Data, Population, simulate_clients};
+pub use config::{ClientsConfig, Config, Cooperation, Evictions, LevelConfig, MovementConfig};
+pub use cooperation::{DerivedEvictions, EvictionsFrom, simulate_placed};
 pub use costs::{CostSpec, Costs, DemotionCost};
 pub use drive::Proceed;
 pub use error::Error;
 pub use filter::Filter;
-pub use hierarchy::{Config, LevelConfig, Outcome, simulate};
+pub use hierarchy::simulate;
 pub use input::{TraceInput, Warmup, load};
-pub use lowest::{Lowest, WriteBack, WriteBackCounts};
+pub use lowest::{Lowest, WriteBack};
 pub use movement::{
-    Bound, BoundReport, Bounds, HintDistances, MovementConfig, MovementOutcome, MovementReport,
-    NodeCounts, NodeReport, Sample, SampleReport, bounds, simulate_movement,
+    Bound, BoundReport, Bounds, HintDistances, MovementReport, NodeReport, SampleReport, bounds,
+    simulate_movement,
+};
+pub use outcome::{
+    AwareReport, ClientOutcome, ClientsOutcome, CooperationOutcome, EstimateOutcome,
+    MovementOutcome, NodeCounts, Outcome, Sample, TimedOutcome, WriteBackCounts,
 };
 pub use report::{
     AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport, trace_report,
@@ -56,4 +56,4 @@ pub use sweep::{
     Journal, Loaded, Plan, Progress, Row, Rule, Run, Source, Times, about_file, parse_policies,
     sweep,
 };
-pub use timed::{ReloadTime, TimedOutcome, TimedReport, Timing, simulate_timed, without_placement};
+pub use timed::{ReloadTime, TimedReport, Timing, simulate_timed, without_placement};

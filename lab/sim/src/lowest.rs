@@ -8,12 +8,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
 use undercroft_cache::{DenseLevel, Entry, Reference, Streams};
 use undercroft_text::{pair, words};
 use undercroft_trace::BlockNames;
 
-use crate::hierarchy::LevelConfig;
+use crate::outcome::WriteBackCounts;
 
 /// What the lowest level does beside replacement; by default nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -93,28 +92,6 @@ impl fmt::Display for WriteBack {
     }
 }
 
-/// The blocks that write-back writes to the disk, by reason, after the warm-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WriteBackCounts {
-    /// Writes that changed a block which was dirty already: these are saved.
-    pub saved: u64,
-    /// Dirty blocks that were evicted.
-    pub evicted: u64,
-    /// Dirty blocks that were older than allowed, or more than allowed.
-    pub early: u64,
-    /// Writes of blocks that are not resident afterwards: they go to the disk at once.
-    pub around: u64,
-    /// Blocks that were dirty at the end; a final flush writes them.
-    pub left: u64,
-}
-
-impl WriteBackCounts {
-    /// All blocks written, those of a final flush included.
-    pub fn written(&self) -> u64 {
-        self.evicted + self.early + self.around + self.left
-    }
-}
-
 /// The lowest level's streams and dirty blocks.
 pub(crate) struct LowestLevel<'a> {
     names: &'a BlockNames,
@@ -124,8 +101,8 @@ pub(crate) struct LowestLevel<'a> {
 
 impl<'a> LowestLevel<'a> {
     /// For a level that does something beside replacement; `None` if it does not.
-    pub(crate) fn new(lowest: &Lowest, level: &LevelConfig, names: &'a BlockNames) -> Option<Self> {
-        let dirty = |rules| DirtyBlocks::new(rules, level.capacity, names.len());
+    pub(crate) fn new(lowest: &Lowest, capacity: u32, names: &'a BlockNames) -> Option<Self> {
+        let dirty = |rules| DirtyBlocks::new(rules, capacity, names.len());
         let (streams, dirty) = (lowest.streams(), lowest.write_back.map(dirty));
         (!lowest.is_plain()).then_some(Self { names, streams, dirty })
     }

@@ -6,12 +6,11 @@ use undercroft_cache::placement::Placement;
 use undercroft_cache::{Counts, PlacementCounts};
 use undercroft_trace::DenseTrace;
 
-use crate::aware::AwareReport;
 use crate::clients::ClientsReport;
-use crate::cooperation::EstimateOutcome;
-use crate::hierarchy::{Config, LevelConfig, Outcome};
-use crate::lowest::WriteBackCounts;
+use crate::config::{Config, LevelConfig};
+use crate::costs::Costs;
 use crate::movement::MovementReport;
+use crate::outcome::{AwareReport, EstimateOutcome, Outcome, WriteBackCounts};
 use crate::timed::TimedReport;
 
 /// One simulation, as `simulate --json` prints it.
@@ -316,5 +315,20 @@ impl Report {
             cpu_s: outcome.cpu.as_secs_f64(),
             requests_per_s: outcome.references as f64 / elapsed_s.max(1e-9),
         }
+    }
+
+    /// Recomputes the response times with other costs, for levels one below the other.
+    pub fn charge(&mut self, costs: &Costs) {
+        let hits: Vec<u64> = self.levels.iter().map(|level| level.read_hits).collect();
+        let demotions = self.levels.iter().enumerate().skip(1);
+        let trips: f64 = demotions
+            .map(|(i, level)| level.demotions_in as f64 * costs.round_trip_ms(i - 1))
+            .sum();
+        self.response_time_ms = costs.mean_ms(&hits, self.disk.demand_reads);
+        let charged = trips / self.aggregate.reads.max(1) as f64;
+        self.response_time_with_demotions_ms = self.response_time_ms + charged;
+        let reloads = self.disk.reloads as f64 * costs.disk_ms;
+        let charged = reloads / self.aggregate.reads.max(1) as f64;
+        self.response_time_with_reloads_ms = self.response_time_ms + charged;
     }
 }

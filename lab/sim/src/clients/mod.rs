@@ -6,12 +6,9 @@
 mod population;
 mod report;
 
+use undercroft_cache::PlacementCounts;
 use undercroft_cache::placement::{DataSource, Placement};
-use undercroft_cache::topology::{
-    Client, Cluster, ClusterCounts, ClusterRules, Division, ServerSpec,
-};
-use undercroft_cache::{Counts, PlacementCounts};
-
+use undercroft_cache::topology::{Client, Cluster, ClusterRules, Division, ServerSpec};
 use undercroft_trace::Ref;
 
 pub(crate) use population::{ClientRef, OfClient};
@@ -21,85 +18,12 @@ pub use report::{ClientReport, ClientsReport};
 use crate::combinations::{Combination, RuleKind};
 use crate::cooperation::HINT_BYTES;
 use crate::drive::{Proceed, Stopwatch, Topology, drive};
-use crate::{Config, CooperationOutcome, Error, LevelConfig, Lowest, Outcome};
+use crate::{
+    ClientOutcome, ClientsConfig, ClientsOutcome, CooperationOutcome, Error, LevelConfig, Outcome,
+};
 
 /// Most servers.
 const MAX_SERVERS: u32 = 64;
-
-/// The configuration of clients and servers.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClientsConfig {
-    /// The first level of each client, or one entry for all clients.
-    pub clients: Vec<LevelConfig>,
-    /// The servers' caches; the size is the total, in equal shares.
-    pub server: LevelConfig,
-    /// Number of servers, from 1 to 64.
-    pub servers: u32,
-    /// When blocks are placed at the servers.
-    pub placement: Placement,
-    /// What writes do, at every level.
-    pub write_mode: undercroft_cache::WriteMode,
-    /// How each server's cache is divided among the clients.
-    pub division: Division,
-    /// Whether clients serve each other's reads that miss at the servers.
-    pub peer_fetch: bool,
-    /// Records at the start of the trace that are simulated but not counted.
-    pub warmup_records: u64,
-}
-
-impl ClientsConfig {
-    /// The configuration as two levels, one below the other, for reports: the clients' caches
-    /// together above the servers' caches together. The policy is that of the first client.
-    pub fn levels(&self, clients: usize) -> Config {
-        let capacity = (0..clients).map(|client| self.client(client).capacity);
-        let first = LevelConfig {
-            capacity: capacity.fold(0, u32::saturating_add),
-            policy: self.clients[0].policy.clone(),
-        };
-        Config {
-            levels: vec![first, self.server.clone()],
-            write_mode: self.write_mode,
-            warmup_records: self.warmup_records,
-            lowest: Lowest::default(),
-        }
-    }
-
-    /// The first level of a client.
-    pub fn client(&self, client: usize) -> &LevelConfig {
-        &self.clients[client.min(self.clients.len() - 1)]
-    }
-}
-
-/// The counts of a simulation of several clients, beside the counts of the two levels.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ClientsOutcome {
-    /// The outcome of each client.
-    pub clients: Vec<ClientOutcome>,
-    /// The counts of each server.
-    pub servers: Vec<Counts>,
-    /// Whether a block's volume decides its server; otherwise a hash of the block does.
-    pub by_volume: bool,
-    /// Blocks moved between parts of caches, over the whole trace.
-    pub moved: u64,
-}
-
-impl ClientsOutcome {
-    /// Reads that one client served to another.
-    pub fn peer_hits(&self) -> u64 {
-        self.clients.iter().map(|client| client.below.peer_hits).sum()
-    }
-}
-
-/// Where the references of one client were served.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ClientOutcome {
-    /// The counts of its own cache.
-    pub own: Counts,
-    /// The counts below its own cache.
-    pub below: ClusterCounts,
-    /// Its part of the servers' caches in blocks, at the end; `None` if they are not divided.
-    pub part_blocks: Option<u64>,
-}
 
 /// Runs clients and servers over the whole trace. `progress` is called with the references done so
 /// far.

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use undercroft_cache::topology::Division;
 
-use super::{ClientsConfig, ClientsOutcome, Data, Population};
+use super::{Data, Population};
+use crate::{ClientsConfig, ClientsOutcome};
 
 /// The results of each client, and how servers and data were shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use undercroft_cache::placement::Placement;
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace};
 
-use super::{DerivedEvictions, Evictions};
-use crate::{Error, Rule, load};
+use super::DerivedEvictions;
+use crate::{Error, Evictions, Rule, load};
 
 /// How evictions become known to the levels below a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,13 +7,10 @@
 mod derived;
 mod known;
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
 use undercroft_cache::placement::{DataSource, Placement, PlacementError};
 use undercroft_cache::policy::Context;
 use undercroft_cache::topology::Hierarchy;
-use undercroft_cache::{CctCounts, Counts, Estimator, Level, PlacementCounts, Reference};
+use undercroft_cache::{Counts, Estimator, Level, PlacementCounts, Reference};
 use undercroft_trace::{DenseTrace, Ref};
 
 pub use derived::DerivedEvictions;
@@ -23,60 +20,9 @@ pub use known::EvictionsFrom;
 use crate::aware::is_aware;
 use crate::combinations::{Combination, RuleKind};
 use crate::drive::{Proceed, Stopwatch, Topology, drive};
-use crate::{Config, Error, Outcome, simulate};
-
-/// How the levels work together.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cooperation {
-    /// When blocks are placed at the levels below the first.
-    pub placement: Placement,
-    /// How the second level learns what the client evicted.
-    pub evictions: Evictions,
-}
-
-/// The source of the client's evictions.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Evictions {
-    /// From the simulated level above.
-    #[default]
-    Exact,
-    /// Recorded: from the buffer addresses in the trace, or as the clients told them.
-    Derived(Arc<DerivedEvictions>),
-    /// Inferred by emulating the client.
-    Estimated,
-}
-
-/// The counts of a simulation of levels that cooperate, beside the counts of each level.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CooperationOutcome {
-    /// The placement counts of each level; all 0 for the first level if the client is simulated.
-    pub levels: Vec<PlacementCounts>,
-    /// Bytes of hints from the client: 8 for each eviction that it reports.
-    pub hint_bytes: u64,
-    /// Size of the staging area in blocks at the end, beside the capacity.
-    pub staging_blocks: u32,
-    /// The counts of the client content table, over the whole trace.
-    pub table: Option<CctCounts>,
-    /// The quality of the emulation of the client.
-    pub estimate: Option<EstimateOutcome>,
-}
-
-/// How well evictions were inferred. The shares are those visible at the end of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct EstimateOutcome {
-    /// Blocks that the client's cache was believed to hold.
-    pub client_blocks: u32,
-    /// Share of the inferred evictions that were right, as far as the server can see.
-    pub precision: f64,
-    /// Share of the evictions that were inferred, as far as the server can see.
-    pub recall: f64,
-    /// Share of the inferred evictions that were right, by the simulated client; `None` without
-    /// one.
-    pub true_precision: Option<f64>,
-    /// Share of the references served with access-based placement because the emulation was not
-    /// trusted.
-    pub fallback: f64,
-}
+use crate::{
+    Config, Cooperation, CooperationOutcome, Error, EstimateOutcome, Evictions, Outcome, simulate,
+};
 
 /// Bytes of a hint that reports an eviction.
 pub(crate) const HINT_BYTES: u64 = 8;

@@ -1,33 +1,11 @@
 //! The counts of a running scheme: hits, moves, traffic and time of each cache.
 
-use serde::{Deserialize, Serialize};
 use undercroft_cache::{Counts, Reference};
 use undercroft_schemes::{Move, Scheme, Topology};
 
 use super::hint_distance::HintDistances;
 use super::links::Links;
-use super::{MovementConfig, MovementOutcome, Sample, zeroed};
-use crate::{Costs, DemotionCost, Population};
-
-/// The counts of one cache beside its hits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct NodeCounts {
-    /// Blocks that came from the cache above, with their data.
-    pub demotions_in: u64,
-    /// Blocks that were offered from above and were resident already.
-    pub resent_in: u64,
-    /// Blocks that came from a cache below, to stay.
-    pub promotions_in: u64,
-    /// The part of `promotions_in` that no request asked for.
-    pub exchanges_in: u64,
-    /// Blocks that went up, to stay in the cache above or further up.
-    pub promotions_out: u64,
-    /// Bytes that the scheme keeps beside the cache.
-    pub overhead_bytes: u64,
-    /// Hint reuse distances, if requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hint_distances: Option<Vec<(u32, f64)>>,
-}
+use crate::{Costs, DemotionCost, MovementConfig, MovementOutcome, NodeCounts, Population, Sample};
 
 /// The references that one place served.
 #[derive(Clone, Copy, Default)]
@@ -254,7 +232,7 @@ impl<'a> Account<'a> {
     /// The requests and hits of each cache.
     fn counts(&self) -> Vec<Counts> {
         let nodes = self.nodes.len();
-        let mut counts = zeroed(nodes);
+        let mut counts = vec![Counts::default(); nodes];
         for (client, row) in self.served.chunks(nodes + 1).enumerate() {
             for (place, served) in row.iter().enumerate() {
                 // Reads that a cache above served do not reach this one. Every level is

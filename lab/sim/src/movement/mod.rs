@@ -9,17 +9,16 @@ mod report;
 
 use std::sync::Arc;
 
-use undercroft_cache::{Counts, Reference, WriteMode};
-use undercroft_schemes::{Build, Gauges, Move, Scheme, SchemeSpec};
+use undercroft_cache::Reference;
+use undercroft_schemes::{Build, Move, Scheme};
 use undercroft_trace::Ref;
 
 use crate::clients::ClientRef;
 use crate::combinations::{Combination, RuleKind};
 use crate::drive::{Proceed, Stopwatch, Topology, drive};
-use crate::{Costs, DemotionCost, Error, Outcome, Population};
+use crate::{Error, MovementConfig, Outcome, Population};
 use account::Account;
 
-pub use account::NodeCounts;
 pub use bounds::{Bound, Bounds, bounds};
 pub use hint_distance::HintDistances;
 pub use report::{BoundReport, MovementReport, NodeReport, SampleReport};
@@ -30,61 +29,6 @@ const BATCH: usize = 32;
 /// Caches of so many blocks one below the other, for one client.
 pub(crate) fn line(capacities: &[u32]) -> Result<undercroft_schemes::Topology, Error> {
     undercroft_schemes::Topology::line(capacities).map_err(|e| Error::Request(e.to_string()))
-}
-
-/// The configuration of a simulation.
-#[derive(Clone, Debug)]
-pub struct MovementConfig {
-    /// The caches, and the cache of each client.
-    pub topology: undercroft_schemes::Topology,
-    /// The name of each cache.
-    pub names: Vec<String>,
-    /// How blocks move.
-    pub scheme: SchemeSpec,
-    /// The replacement policy of the levels.
-    pub policy: String,
-    /// Bytes of a block.
-    pub block_bytes: u32,
-    /// What writes do. Schemes support only allocation.
-    pub write_mode: WriteMode,
-    /// Records at the start of the trace that are simulated but not counted.
-    pub warmup_records: u64,
-    /// Times of the caches, by number, and of the disk.
-    pub costs: Costs,
-    /// What a demotion adds.
-    pub demotion_cost: DemotionCost,
-    /// Seed of the random numbers.
-    pub seed: u64,
-    /// Number of samples of the caches over the trace.
-    pub samples: u32,
-    /// Whether to compute hint reuse distances, which takes time.
-    pub hint_distances: bool,
-}
-
-/// The outcome beside the counts of each level.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct MovementOutcome {
-    /// The counts of each cache.
-    pub nodes: Vec<NodeCounts>,
-    /// Time that all reads together waited for demotions on links, in milliseconds.
-    pub waited_ms: f64,
-    /// Time that all reads together were charged for demotions, in milliseconds.
-    pub charged_ms: f64,
-    /// The samples of the caches, in order.
-    pub samples: Vec<Sample>,
-}
-
-/// A sample of the caches during the simulation.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
-    /// References so far.
-    pub references: u64,
-    /// Reads of the clients since the sample before.
-    pub reads: u64,
-    /// Reads that each cache served since the sample before.
-    pub read_hits: Vec<u64>,
-    /// The parts of each cache, if the scheme has such.
-    pub gauges: Vec<Option<Gauges>>,
 }
 
 /// Runs a scheme over the whole trace. `progress` is called with the references done so far, over
@@ -187,9 +131,4 @@ impl Topology for Caches<'_> {
             account.restart(self.scheme.as_ref());
         }
     }
-}
-
-/// Zero counts for each node.
-fn zeroed(nodes: usize) -> Vec<Counts> {
-    vec![Counts::default(); nodes]
 }

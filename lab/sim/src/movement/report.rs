@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{Bound, Bounds};
-use super::{MovementConfig, NodeCounts, Sample};
 use crate::report::{AggregateReport, DiskReport, LevelReport};
-use crate::{Outcome, Report, TraceReport};
+use crate::{MovementConfig, NodeCounts, Outcome, Report, Sample, TraceReport};
 
 /// The moves and their costs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,10 +5,10 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::topology::Division;
 
-use crate::clients::{ClientsConfig, ClientsReport, Population, simulate_clients};
+use crate::clients::{ClientsReport, Population, simulate_clients};
 use crate::drive::Proceed;
 use crate::timed::{simulate_timed, without_placement};
-use crate::{Error, LevelSpec, Outcome, Report, TimedReport, Timing, trace_report};
+use crate::{ClientsConfig, Error, LevelSpec, Outcome, Report, TimedReport, Timing, trace_report};
 
 /// A simulation of several clients or servers, or with a clock.
 #[derive(Clone, Debug)]

@@ -9,9 +9,10 @@ use undercroft_cache::WriteMode;
 use undercroft_schemes::{Node, SchemeSpec, Topology};
 
 use crate::drive::Proceed;
-use crate::movement::{MovementConfig, bounds, line, simulate_movement};
+use crate::movement::{bounds, line, simulate_movement};
 use crate::{
-    CostSpec, Costs, DemotionCost, Error, LevelConfig, Population, Report, Size, trace_report,
+    CostSpec, Costs, DemotionCost, Error, LevelConfig, MovementConfig, Population, Report, Size,
+    trace_report,
 };
 
 /// Caches under a scheme.

@@ -14,7 +14,7 @@ mod world;
 use undercroft_cache::placement::Placement;
 
 pub use disk::ReloadTime;
-pub use outcome::{TimedOutcome, TimedReport};
+pub use outcome::TimedReport;
 
 use crate::clients;
 use crate::drive::{Proceed, Stopwatch};

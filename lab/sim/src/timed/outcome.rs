@@ -1,47 +1,11 @@
-//! The outcome of a simulation with a clock, and its names for scripts.
+//! The times of a simulation with a clock, by the names that scripts rely on.
 
 use serde::{Deserialize, Serialize};
-use undercroft_cache::placement::ReloadCounts;
 
-/// Counts and times after the warm-up.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TimedOutcome {
-    /// Simulated time in nanoseconds.
-    pub elapsed_ns: u64,
-    /// Block references answered.
-    pub requests: u64,
-    /// Block reads answered.
-    pub reads: u64,
-    /// Nanoseconds of response time of all reads together.
-    pub response_ns: u64,
-    /// The part of `response_ns` spent at links: waiting and transfer.
-    pub link_ns: u64,
-    /// The part of `response_ns` spent waiting for a disk.
-    pub wait_ns: u64,
-    /// The part of `wait_ns` for the end of a reload that the disk was doing when the read came.
-    pub behind_reloads_ns: u64,
-    /// The part of `response_ns` in which the disk read the block.
-    pub service_ns: u64,
-    /// Shares of the time in which the disks served reads, writes and reloads.
-    pub disk_busy: [f64; 3],
-    /// Shares of the time in which the links carried requested and written blocks, and evicted
-    /// blocks.
-    pub link_busy: [f64; 2],
-    /// What happened to the reloads before they were issued.
-    pub reloads: ReloadCounts,
-    /// Unused reloads: the block was requested or written while the disk read it.
-    pub unwanted: u64,
-    /// Reads that waited for an issued reload of their block. They are misses.
-    pub joined: u64,
-    /// Hints that came too late: a client had the block again.
-    pub stale: u64,
-    /// Hints that clients sent.
-    pub hints: u64,
-    /// Number of changes of the way down, if that is chosen by cost.
-    pub way_changes: u64,
-}
+use crate::TimedOutcome;
 
-/// The outcome with the fixed names that scripts rely on. Times are means over the reads.
+/// The outcome of a clock with the fixed names that scripts rely on. Times are means over the
+/// reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimedReport {
     /// Simulated seconds.

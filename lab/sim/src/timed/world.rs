@@ -12,13 +12,13 @@ use undercroft_cache::topology::{Cluster, Source};
 
 use undercroft_random::SplitMix64;
 
+use super::Timing;
 use super::disk::{Busy, Disk, Work};
 use super::link::Link;
-use super::{TimedOutcome, Timing};
 use crate::clients::{OfClient, Seen};
 use crate::drive::Proceed;
 use crate::report::LEVEL_MS;
-use crate::{ClientsConfig, Error, Population};
+use crate::{ClientsConfig, Error, Population, TimedOutcome};
 use counting::PERIOD_NS;
 
 /// Times of a request that the client's own cache serves, and of one that a server serves.

@@ -5,7 +5,7 @@ use undercroft_cache::placement::{Load, ReloadCounts, WayByCost};
 use undercroft_cache::topology::Cluster;
 
 use super::{Event, World};
-use crate::timed::TimedOutcome;
+use crate::TimedOutcome;
 use crate::timed::link::Link;
 
 /// Nanoseconds between two choices of the way down.
