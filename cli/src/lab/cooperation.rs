@@ -5,8 +5,7 @@ use std::path::Path;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use undercroft_cache::placement::{Placement, Threshold};
-use undercroft_sim::{Evictions, EvictionsFrom, Rule};
-use undercroft_trace::DenseTrace;
+use undercroft_sim::{Evictions, EvictionsFrom, Prepared, Rule};
 
 use crate::error::Error;
 use crate::lab::input::{SimulationOptions, TraceOptions, of_option};
@@ -98,16 +97,16 @@ impl CooperationOptions {
         }
     }
 
-    /// Reads a whole trace, with its block size in bytes and where evictions are known from.
+    /// Reads a whole trace, with the evictions of its client.
     pub(crate) fn load(
         &self,
         options: &TraceOptions,
         path: &Path,
         progress: impl FnMut(u64),
-    ) -> Result<(DenseTrace, u32, Evictions), Error> {
+    ) -> Result<Prepared, Error> {
         let (stream, block_bytes) = options.stream(path, self.evictions.needs())?;
         let (trace, known) = self.evictions.load(stream, block_bytes, path, progress)?;
         options.remark_on_numbers(path, trace.meta(), trace.seen().records, trace.divisor());
-        Ok((trace, block_bytes, known))
+        Ok(Prepared::new(trace, path.display().to_string(), block_bytes, known))
     }
 }

@@ -1,20 +1,16 @@
-//! The options of hierarchies driven by hints: more levels, a topology from a file, costs; and
-//! running them.
+//! The options of hierarchies driven by hints: more levels, a topology from a file, costs; and what
+//! is said of them.
 
 use std::fmt::Write as _;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use undercroft_schemes::SchemeSpec;
 use undercroft_sim::{
-    CostSpec, DemotionCost, LevelSpec, MovementConfig, MovementReport, Population, Ratio, Report,
-    SchemeCaches, run_scheme,
+    CostSpec, DemotionCost, LevelSpec, Looks, MovementReport, Ratio, Setup, Times,
 };
 
 use crate::error::Error;
-use crate::lab::input::{SimulationOptions, of_option};
-use crate::lab::progress::Simulating;
 use crate::table::{Table, bytes, count, percent};
 
 /// Levels beyond the third, and what moves cost.
@@ -78,74 +74,24 @@ impl HierarchyOptions {
         }
     }
 
-    pub(crate) fn has_topology(&self) -> bool {
-        self.topology.is_some()
-    }
-
-    /// Levels below the first, of its policy and of sizes in proportion; or those given.
-    pub(crate) fn levels(&self, given: &[Option<&LevelSpec>]) -> Vec<LevelSpec> {
-        let mut levels: Vec<LevelSpec> = given.iter().flatten().map(|l| (*l).clone()).collect();
-        levels.extend(self.lower.iter().cloned());
-        match &self.ratio {
-            Some(ratio) => ratio.levels(&levels[0]),
-            None => levels,
+    /// Adds what is asked for here.
+    pub(crate) fn add_to(&self, mut setup: Setup) -> Setup {
+        setup.lower.extend(self.lower.iter().cloned());
+        Setup {
+            ratio: self.ratio.clone(),
+            topology: self.topology.clone(),
+            times: Times {
+                costs: self.costs.clone(),
+                demotions: self.demotions.unwrap_or_default(),
+                seed: self.seed,
+            },
+            looks: Looks {
+                samples: self.samples,
+                hint_distances: self.hint_distances,
+                bounds: self.bounds,
+            },
+            ..setup
         }
-    }
-
-    /// Counts the times of a placement that moves nothing by hints as asked for.
-    pub(crate) fn charge(&self, report: &mut Report) -> Result<(), Error> {
-        let levels = report.levels.len();
-        if self.costs.is_some() && report.clients.is_some() {
-            let what = "--costs: several clients, servers and --timed have times of their own";
-            return Err(Error::Usage(what.into()));
-        }
-        // The usual times are those of three levels at most.
-        if self.costs.is_some() || levels > 3 {
-            report.charge(&self.costs.clone().unwrap_or_default().costs(levels)?);
-        }
-        Ok(())
-    }
-
-    fn caches(&self, levels: &[LevelSpec], block: u32, unique: u32) -> Result<SchemeCaches, Error> {
-        let Some(path) = &self.topology else {
-            let levels = levels.iter().map(|level| level.config(block, unique));
-            let levels = levels.collect::<Result<Vec<_>, _>>()?;
-            return Ok(SchemeCaches::line(&levels, self.costs.as_ref())?);
-        };
-        if self.costs.is_some() {
-            let path = path.display();
-            let what = format!("--topology {path}: the file states the costs; leave --costs out");
-            return Err(Error::Usage(what));
-        }
-        SchemeCaches::of_file(path, block, unique).map_err(of_option)
-    }
-
-    /// Runs a scheme over the levels, or over the topology.
-    pub(crate) fn run(
-        &self,
-        scheme: SchemeSpec,
-        levels: &[LevelSpec],
-        population: &Population,
-        block_bytes: u32,
-        simulation: &SimulationOptions,
-        path: &Path,
-    ) -> Result<Report, Error> {
-        let trace = population.trace();
-        let caches = self.caches(levels, block_bytes, population.unique())?;
-        let config = MovementConfig {
-            write_mode: simulation.write_mode,
-            warmup_records: simulation.warmup.records(trace.seen().records)?,
-            demotion_cost: self.demotions.unwrap_or_default(),
-            seed: self.seed,
-            samples: self.samples,
-            hint_distances: self.hint_distances,
-            ..caches.config(scheme, block_bytes)
-        };
-        let bar = Simulating::start(trace.len());
-        let path = path.display().to_string();
-        let report = run_scheme(population, &config, self.bounds, &path, |n| bar.at(n))?;
-        bar.done();
-        Ok(report)
     }
 }
 

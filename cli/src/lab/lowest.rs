@@ -4,7 +4,6 @@ use clap::Args;
 use undercroft_sim::{Lowest, WriteBack, WriteBackCounts};
 use undercroft_text::Bytes;
 
-use crate::error::Error;
 use crate::table::count;
 
 /// Streams that pass the lowest level, and write-back.
@@ -28,21 +27,10 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 impl LowestOptions {
-    /// What the lowest level does, with blocks of this size.
-    pub(crate) fn lowest(&self, block_bytes: u32) -> Lowest {
+    /// What the lowest level does, whatever the size of blocks.
+    pub(crate) fn lowest(&self) -> Lowest {
         let (stream_cutoff_bytes, write_back) = (self.stream_cutoff, self.write_back);
-        Lowest { stream_cutoff_bytes, block_bytes, write_back }
-    }
-
-    /// Refuses the options where they have no meaning.
-    pub(crate) fn check_unused(&self, there: &str) -> Result<(), Error> {
-        if self.lowest(0).is_plain() {
-            return Ok(());
-        }
-        Err(Error::Usage(format!(
-            "--stream-cutoff, --write-back: not counted {there}; they are for one client, \
-             placement access and no clock"
-        )))
+        Lowest { stream_cutoff_bytes, block_bytes: 0, write_back }
     }
 }
 

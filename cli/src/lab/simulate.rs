@@ -2,15 +2,12 @@
 
 use std::io::{Write, stdout};
 
-use undercroft_cache::placement::Placement;
-use undercroft_schemes::SchemeSpec;
 use undercroft_sim::{
-    AwareReport, ClientsReport, Config, Cooperation, CooperationReport, LevelSpec, Report, Warmup,
-    simulate_placed, trace_report,
+    AwareReport, ClientsReport, CooperationReport, LevelSpec, Prepared, Report, Rule, Setup, Warmup,
 };
 
 use crate::error::Error;
-use crate::lab::clients::{Asked, ClientOptions};
+use crate::lab::clients::ClientOptions;
 use crate::lab::cooperation::CooperationOptions;
 use crate::lab::hierarchy::{self, HierarchyOptions};
 use crate::lab::input::{SimulationOptions, TraceArg, TraceOptions};
@@ -53,10 +50,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    let report = match args.simulation.scheme()? {
-        Some(scheme) => run_movement(args, scheme)?,
-        None => run_placement(args)?,
-    };
+    let setup = args.setup()?;
+    setup.check()?;
+    let trace = args.load(&setup)?;
+    let bar = Simulating::start(trace.trace().len());
+    let report = setup.run(&trace, |requests| bar.at(requests))?;
+    bar.done();
     let mut out = stdout().lock();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
@@ -66,99 +65,55 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// Levels among which blocks move by hints.
-fn run_movement(args: &Args, scheme: SchemeSpec) -> Result<Report, Error> {
-    let usage = |what: &str| Err(Error::Usage(what.into()));
-    args.lowest.check_unused("under a scheme that moves blocks by hints")?;
-    if args.timed.is_used() || !args.cooperation.is_default() {
-        return usage(
-            "--timed, --evictions, --reload-threshold: a scheme that moves blocks by hints knows \
-             all evictions, reloads nothing and has no clock; leave them out",
-        );
+impl Args {
+    /// What is to be simulated.
+    fn setup(&self) -> Result<Setup, Error> {
+        let rule = match self.simulation.scheme()? {
+            Some(scheme) => Rule::Scheme(scheme),
+            None => Rule::Placement(self.cooperation.one_placement(&self.simulation)?),
+        };
+        let setup = Setup {
+            first: self.l1.clone(),
+            lower: self.l2.iter().chain(&self.l3).cloned().collect(),
+            write_mode: self.simulation.write_mode,
+            warmup: self.simulation.warmup,
+            lowest: self.lowest.lowest(),
+            sharing: self.clients.sharing(),
+            timing: self.timed.timing()?,
+            ..Setup::of_levels(&[], rule)
+        };
+        match &setup.rule {
+            Rule::Scheme(_) if !self.cooperation.is_default() => {
+                return Err(Error::Usage(
+                    "--evictions, --reload-threshold: a scheme that moves blocks by hints knows \
+                     all evictions and reloads nothing; leave them out"
+                        .into(),
+                ));
+            }
+            Rule::Scheme(_) => (),
+            Rule::Placement(placement) => self.hierarchy.check_unused(placement.name())?,
+        }
+        if setup.has_clients() && !self.cooperation.is_exact() {
+            return Err(Error::Usage(
+                "--evictions: below several clients, and with --timed, evictions are those of the \
+                 simulated clients (exact)"
+                    .into(),
+            ));
+        }
+        Ok(self.hierarchy.add_to(setup))
     }
-    let has_tree = args.hierarchy.has_topology();
-    if args.clients.is_used() && !has_tree {
-        return usage("several clients under a scheme that moves blocks by hints: --topology FILE");
-    }
-    if args.clients.has_servers() {
-        return usage("--servers, --partition, --peer-fetch: the topology says what there is");
-    }
-    let levels = match &args.l1[..] {
-        [] => Vec::new(),
-        [l1] => args.hierarchy.levels(&[Some(l1), args.l2.as_ref(), args.l3.as_ref()]),
-        _ => return usage("--l1 several times: several clients are given by --topology FILE"),
-    };
-    let path = &args.trace.path;
-    let (population, block_bytes) = args.clients.load(&args.options, path)?;
-    let simulation = &args.simulation;
-    args.hierarchy.run(scheme, &levels, &population, block_bytes, simulation, path)
-}
 
-fn run_placement(args: &Args) -> Result<Report, Error> {
-    let placement = args.cooperation.one_placement(&args.simulation)?;
-    args.hierarchy.check_unused(placement.name())?;
-    let mut report = if args.clients.is_used() || args.timed.is_used() {
-        run_clients(args, placement)?
-    } else {
-        run_hierarchy(args, placement)?
-    };
-    args.hierarchy.charge(&mut report)?;
-    Ok(report)
-}
-
-/// Several clients or servers, or a clock.
-fn run_clients(args: &Args, placement: Placement) -> Result<Report, Error> {
-    let usage = |what: &str| Error::Usage(what.into());
-    args.lowest.check_unused("with several clients or servers, or --timed")?;
-    let Some(l2) = &args.l2 else {
-        return Err(usage("several clients or servers, or --timed: a server is needed, as --l2"));
-    };
-    if args.l3.is_some() {
-        return Err(usage("--l3: several clients or servers, or --timed, have two levels"));
+    /// The references of all clients, with the source of evictions.
+    fn load(&self, setup: &Setup) -> Result<Prepared, Error> {
+        let path = &self.trace.path;
+        if setup.has_clients() {
+            return self.clients.load(&self.options, path);
+        }
+        let bar = Reading::start(path);
+        let trace = self.cooperation.load(&self.options, path, |records| bar.at(records))?;
+        bar.done();
+        Ok(trace)
     }
-    if !args.cooperation.is_exact() {
-        return Err(usage(
-            "--evictions: below several clients, and with --timed, evictions are those of the \
-             simulated clients (exact)",
-        ));
-    }
-    crate::lab::clients::run(&Asked {
-        path: &args.trace.path,
-        trace: &args.options,
-        clients: &args.clients,
-        timed: &args.timed,
-        simulation: &args.simulation,
-        placement,
-        l1: &args.l1,
-        l2,
-    })
-}
-
-/// One client, and levels one below the other.
-fn run_hierarchy(args: &Args, placement: Placement) -> Result<Report, Error> {
-    let [l1] = &args.l1[..] else {
-        let what = "--l1 several times: one for each client, and there is one; see --clients";
-        return Err(Error::Usage(what.into()));
-    };
-    let path = &args.trace.path;
-    let bar = Reading::start(path);
-    let (trace, block_bytes, evictions) =
-        args.cooperation.load(&args.options, path, |records| bar.at(records))?;
-    bar.done();
-    let specs = args.hierarchy.levels(&[Some(l1), args.l2.as_ref(), args.l3.as_ref()]);
-    let levels = specs.iter().map(|spec| spec.config(block_bytes, trace.unique()));
-    let config = Config {
-        levels: levels.collect::<Result<_, _>>()?,
-        write_mode: args.simulation.write_mode,
-        warmup_records: args.simulation.warmup.records(trace.seen().records)?,
-        lowest: args.lowest.lowest(block_bytes),
-    };
-    let bar = Simulating::start(trace.len());
-    let cooperation = Cooperation { placement, evictions };
-    let outcome = simulate_placed(&trace, &config, &cooperation, |requests| bar.at(requests))?;
-    bar.done();
-    let about = trace_report(&path.display().to_string(), &trace);
-    Ok(Report::new(about, block_bytes, &config, &placement, &outcome))
 }
 
 /// What the hits cost: time, disk traffic, and what goes between the levels.

@@ -4,8 +4,8 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use undercroft_sim::{
-    CostSpec, DemotionCost, LevelSpec, Loaded, Plan, Ratio, Row, Rule, Size, Source, Times,
-    parse_policies, sweep,
+    CostSpec, DemotionCost, LevelSpec, Plan, Ratio, Row, Rule, Size, Source, Times, parse_policies,
+    sweep,
 };
 
 use crate::error::Error;
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         },
         write_mode: args.simulation.write_mode,
         // The size of blocks is that of each trace.
-        lowest: args.lowest.lowest(0),
+        lowest: args.lowest.lowest(),
         evictions: args.cooperation.kind(),
     };
     let is_scheme = |rule: &Rule| matches!(rule, Rule::Scheme(_));
@@ -137,14 +137,10 @@ fn source<'a>(path: &Path, args: &'a Args) -> Source<'a> {
     Source {
         path: path.clone(),
         reading: args.options.input().reading(args.simulation.warmup, &args.cooperation.describe()),
+        warmup: args.simulation.warmup,
         load: Box::new(move || {
-            let load = || {
-                let (trace, block_bytes, evictions) =
-                    args.cooperation.load(&args.options, &path, |_| ())?;
-                let warmup_records = args.simulation.warmup.records(trace.seen().records)?;
-                Ok(Loaded { trace, block_bytes, warmup_records, evictions })
-            };
-            load().map_err(|error: Error| match error {
+            let load = args.cooperation.load(&args.options, &path, |_| ());
+            load.map_err(|error| match error {
                 Error::Trace(error) => error.into(),
                 Error::Simulation(error) => error,
                 other => undercroft_sim::Error::Request(other.to_string()),

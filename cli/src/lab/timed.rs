@@ -43,12 +43,8 @@ enum When {
 }
 
 impl TimedOptions {
-    pub(crate) fn is_used(&self) -> bool {
-        self.timed
-    }
-
-    /// Nothing where there is no clock.
-    pub(crate) fn timing(&self, block_bytes: u32) -> Result<Option<Timing>, Error> {
+    /// The times, whatever the size of blocks; nothing where there is no clock.
+    pub(crate) fn timing(&self) -> Result<Option<Timing>, Error> {
         if !self.timed {
             return Ok(None);
         }
@@ -66,7 +62,7 @@ impl TimedOptions {
                 When::Idle => ReloadTime::Idle,
                 When::Demand => ReloadTime::Demand,
             },
-            block_bytes,
+            block_bytes: 0,
         }))
     }
 }

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use undercroft_cache::topology::Division;
-use undercroft_sim::{Data, Error, Population, ReloadTime, Timing, load};
+use undercroft_sim::{Data, Error, Population, Prepared, ReloadTime, Sharing, Timing, load};
 use undercroft_text::Bytes;
 use undercroft_trace::BlockOptions;
 
@@ -34,26 +34,6 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, Error> {
 }
 
 impl Clients {
-    /// Whether there are several clients or servers.
-    pub(crate) fn is_used(&self) -> bool {
-        self.more.is_some() || self.servers.is_some()
-    }
-
-    /// Whether servers and what they do are asked for.
-    pub(crate) fn has_servers(&self) -> bool {
-        self.servers.is_some() || self.partition.is_some() || self.peer_fetch
-    }
-
-    /// Number of servers.
-    pub(crate) fn servers(&self) -> u32 {
-        self.servers.unwrap_or(1)
-    }
-
-    /// Whether clients serve each other.
-    pub(crate) fn peer_fetch(&self) -> bool {
-        self.peer_fetch
-    }
-
     /// Refuses options that need several clients where there is one.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let is_shared = self.data.is_some() || self.partition.is_some() || self.peer_fetch;
@@ -63,16 +43,19 @@ impl Clients {
         Ok(())
     }
 
-    /// How servers' caches are divided.
-    pub(crate) fn division(&self) -> Result<Division, Error> {
-        match self.partition.as_deref() {
-            None | Some("shared") => Ok(Division::Shared),
-            Some("equal") => Ok(Division::Equal),
-            Some("benefit") => Ok(Division::Benefit),
+    /// What clients and servers share, unless there is one of each.
+    pub(crate) fn sharing(&self) -> Result<Option<Sharing>, Error> {
+        let division = match self.partition.as_deref() {
+            None | Some("shared") => Division::Shared,
+            Some("equal") => Division::Equal,
+            Some("benefit") => Division::Benefit,
             Some(other) => {
-                refuse(format!("partition '{other}': expected shared, equal or benefit"))
+                return refuse(format!("partition '{other}': expected shared, equal or benefit"));
             }
-        }
+        };
+        let (servers, peer_fetch) = (self.servers.unwrap_or(1), self.peer_fetch);
+        let is_used = self.more.is_some() || self.servers.is_some();
+        Ok(is_used.then_some(Sharing { servers, division, peer_fetch }))
     }
 
     fn data(&self) -> Result<Data, Error> {
@@ -83,10 +66,9 @@ impl Clients {
         }
     }
 
-    /// Reads the traces of all clients, with the block size in bytes. Not to be called with the
-    /// interpreter's lock.
-    pub(crate) fn load(&self, first: &Trace, watch: &Watch) -> Result<(Population, u32), Error> {
-        let data = self.data()?;
+    /// Reads the traces of all clients. Not to be called with the interpreter's lock.
+    pub(crate) fn load(&self, first: &Trace, watch: &Watch) -> Result<Prepared, Error> {
+        let (data, name) = (self.data()?, first.path().display().to_string());
         let others = match &self.more {
             Some(More::Traces(others)) => others,
             Some(More::Spaces(word)) if word != "spaces" => {
@@ -97,9 +79,9 @@ impl Clients {
                 let trace = load(stream, first.path(), |_| ())?;
                 let population = match by_space {
                     Some(_) => Population::of_spaces(trace, data)?,
-                    None => Population::one(trace, first.path().display().to_string()),
+                    None => Population::one(trace, name.clone()),
                 };
-                return Ok((population, block_bytes));
+                return Ok(Prepared::of_clients(population, &name, block_bytes));
             }
         };
         let mut readers = Vec::new();
@@ -110,7 +92,8 @@ impl Clients {
             }
             readers.push((trace.path().display().to_string(), trace.reader(watch)?));
         }
-        Population::read(readers, first.input(), data, |_| ())
+        let (population, block_bytes) = Population::read(readers, first.input(), data, |_| ())?;
+        Ok(Prepared::of_clients(population, &name, block_bytes))
     }
 }
 
@@ -127,8 +110,8 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The times for blocks of a size.
-    pub(crate) fn timing(&self, block_bytes: u32) -> Result<Timing, Error> {
+    /// The times, whatever the size of blocks.
+    pub(crate) fn timing(&self) -> Result<Timing, Error> {
         let rate = |text: &String| match text.parse() {
             Ok(Bytes(bytes)) if bytes > 0 => Ok(bytes as f64),
             _ => refuse(format!("link '{text}': expected bytes a second, as 40MiB")),
@@ -146,7 +129,7 @@ impl Clock {
                     return refuse(format!("reloads '{other}': expected idle or demand"));
                 }
             },
-            block_bytes,
+            block_bytes: 0,
         })
     }
 }

@@ -85,11 +85,6 @@ impl Common {
         })
     }
 
-    /// Whether times of the levels are given.
-    pub(crate) fn has_costs(&self) -> bool {
-        self.costs.is_some()
-    }
-
     /// Whether the cost of demotions is given.
     pub(crate) fn has_demotions(&self) -> bool {
         self.demotions.is_some()

@@ -90,8 +90,7 @@ impl Plan {
             let [run] = &runs[..] else {
                 return Err(Error::Request("a plan of one run is needed".into()));
             };
-            let records = warmup.records(prepared.trace().seen().records)?;
-            let row = self.plan.carry_out(run, &prepared, records, |_| match failure.take() {
+            let row = self.plan.carry_out(run, &prepared, warmup, |_| match failure.take() {
                 None => watch.look(),
                 Some(error) => {
                     watch.failure().set(error);

@@ -50,10 +50,9 @@ pub use outcome::{
 pub use report::{
     AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport, trace_report,
 };
-pub use setup::{ClientsSetup, Prepared, SchemeCaches, Setup, run_scheme};
+pub use setup::{Looks, Prepared, Setup, Sharing};
 pub use size::{LevelSpec, Ratio, Size};
 pub use sweep::{
-    Journal, Loaded, Plan, Progress, Row, Rule, Run, Source, Times, about_file, parse_policies,
-    sweep,
+    Journal, Plan, Progress, Row, Rule, Run, Source, Times, about_file, parse_policies, sweep,
 };
 pub use timed::{ReloadTime, TimedReport, Timing, simulate_timed, without_placement};

@@ -15,27 +15,14 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
-use undercroft_trace::DenseTrace;
 
 use crate::drive::Proceed;
 use crate::report::Report;
 use crate::setup::{Prepared, Setup};
-use crate::{Error, Evictions, LevelSpec, Size};
+use crate::{Error, LevelSpec, Size, Warmup};
 pub use journal::Journal;
 use journal::results_error;
 pub use plan::{Plan, Rule, Times, parse_policies};
-
-/// A trace that has been read.
-pub struct Loaded {
-    /// Its references.
-    pub trace: DenseTrace,
-    /// Block size in bytes.
-    pub block_bytes: u32,
-    /// Number of warm-up records.
-    pub warmup_records: u64,
-    /// The source of the client's evictions.
-    pub evictions: Evictions,
-}
 
 /// A trace of a sweep; it is opened when needed.
 pub struct Source<'a> {
@@ -44,8 +31,10 @@ pub struct Source<'a> {
     /// All other options that decide what is read from it (block size, format, ...), as text. Runs
     /// of an earlier sweep are reused only if this text is equal.
     pub reading: String,
+    /// The start of it that is not counted.
+    pub warmup: Warmup,
     /// Reads the trace.
-    pub load: Box<dyn Fn() -> Result<Loaded, Error> + Sync + 'a>,
+    pub load: Box<dyn Fn() -> Result<Prepared, Error> + Sync + 'a>,
 }
 
 /// One run: a line of `results.csv`.
@@ -148,9 +137,7 @@ pub fn sweep(
             continue;
         }
         progress.reading(&source.path);
-        let Loaded { trace, block_bytes, warmup_records, evictions } = (source.load)()?;
-        let path = source.path.display().to_string();
-        let trace = Prepared::new(trace, path, block_bytes, evictions);
+        let trace = (source.load)()?;
         missing.par_iter().try_for_each(|run| {
             let mut before = 0.0_f64;
             // If there are two passes, progress shows only the first.
@@ -159,7 +146,7 @@ pub fn sweep(
                 progress.advanced((share - before).max(0.0));
                 before = before.max(share);
             };
-            let row = plan.carry_out(run, &trace, warmup_records, at)?;
+            let row = plan.carry_out(run, &trace, source.warmup, at)?;
             progress.advanced(1.0 - before);
             journal.append(&run.key, &row)
         })?;
@@ -237,16 +224,16 @@ impl Plan {
         &self,
         run: &Run,
         trace: &Prepared,
-        warmup_records: u64,
+        warmup: Warmup,
         progress: impl FnMut(u64) -> P,
     ) -> Result<Row, Error> {
+        let levels = self.levels(LevelSpec { size: run.size, policy: run.policy.clone() });
         let setup = Setup {
-            levels: self.levels(LevelSpec { size: run.size, policy: run.policy.clone() }),
-            rule: run.rule.clone(),
             times: self.times.clone(),
             write_mode: self.write_mode,
-            warmup_records,
+            warmup,
             lowest: self.lowest,
+            ..Setup::of_levels(&levels, run.rule.clone())
         };
         Ok(self.row(run, &setup.run(trace, progress)?))
     }

@@ -1,23 +1,18 @@
 //! Schemes as a person configures them: caches one below the other, or a tree of caches from a file
-//! (`docs/user/hierarchies.md`); from there to the report. The program and the Python package run
-//! schemes here.
+//! (`docs/user/hierarchies.md`); from there to the report.
 
 use std::path::Path;
 
 use serde::Deserialize;
-use undercroft_cache::WriteMode;
 use undercroft_schemes::{Node, SchemeSpec, Topology};
 
+use super::{Prepared, Setup};
 use crate::drive::Proceed;
 use crate::movement::{bounds, line, simulate_movement};
-use crate::{
-    CostSpec, Costs, DemotionCost, Error, LevelConfig, MovementConfig, Population, Report, Size,
-    trace_report,
-};
+use crate::{Bounds, CostSpec, Costs, Error, LevelConfig, MovementConfig, Report, Size};
 
 /// Caches under a scheme.
-#[derive(Clone, Debug)]
-pub struct SchemeCaches {
+struct Caches {
     topology: Topology,
     names: Vec<String>,
     policy: String,
@@ -49,12 +44,12 @@ fn lru() -> String {
     "lru".into()
 }
 
-impl SchemeCaches {
+impl Caches {
     /// Levels one below the other, the one nearest to the client first.
     ///
     /// # Errors
     /// The levels have different policies, or the times are for another number of levels.
-    pub fn line(levels: &[LevelConfig], costs: Option<&CostSpec>) -> Result<Self, Error> {
+    fn line(levels: &[LevelConfig], costs: Option<&CostSpec>) -> Result<Self, Error> {
         let capacities: Vec<u32> = levels.iter().map(|level| level.capacity).collect();
         Ok(Self {
             topology: line(&capacities)?,
@@ -68,7 +63,7 @@ impl SchemeCaches {
     ///
     /// # Errors
     /// The file cannot be read or is no topology; the message begins with `topology` and its path.
-    pub fn of_file(path: &Path, block_bytes: u32, unique: u32) -> Result<Self, Error> {
+    fn of_file(path: &Path, block_bytes: u32, unique: u32) -> Result<Self, Error> {
         let of_file = || -> Result<Self, String> {
             let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
             let file = toml::from_str::<File>(&text).map_err(|e| e.to_string())?;
@@ -76,30 +71,10 @@ impl SchemeCaches {
         };
         of_file().map_err(|why| Error::Request(format!("topology {}: {why}", path.display())))
     }
-
-    /// The configuration of a scheme over these caches: nothing uncounted, no samples, writes that
-    /// allocate, and the default costs of demotions and seed.
-    pub fn config(self, scheme: SchemeSpec, block_bytes: u32) -> MovementConfig {
-        let Self { topology, names, policy, costs } = self;
-        MovementConfig {
-            topology,
-            names,
-            scheme,
-            policy,
-            block_bytes,
-            write_mode: WriteMode::Allocate,
-            warmup_records: 0,
-            costs,
-            demotion_cost: DemotionCost::default(),
-            seed: 42,
-            samples: 0,
-            hint_distances: false,
-        }
-    }
 }
 
 impl File {
-    fn caches(self, block_bytes: u32, unique: u32) -> Result<SchemeCaches, String> {
+    fn caches(self, block_bytes: u32, unique: u32) -> Result<Caches, String> {
         let names: Vec<String> = self.cache.iter().map(|cache| cache.name.clone()).collect();
         let find = |name: &String| {
             let at = names.iter().position(|known| known == name);
@@ -123,12 +98,7 @@ impl File {
         let policy = one_policy(policies).map_err(|e| e.to_string())?;
         let levels_ms = self.cache.iter().map(|cache| cache.ms).collect();
         let topology = Topology::new(nodes, &clients).map_err(|e| e.to_string())?;
-        Ok(SchemeCaches {
-            topology,
-            names,
-            policy,
-            costs: Costs { levels_ms, disk_ms: self.disk_ms },
-        })
+        Ok(Caches { topology, names, policy, costs: Costs { levels_ms, disk_ms: self.disk_ms } })
     }
 }
 
@@ -144,34 +114,47 @@ fn one_policy(mut policies: impl Iterator<Item = String>) -> Result<String, Erro
     }
 }
 
-/// Runs a scheme, from its configuration to the report. `path` is the name of the trace in it.
-/// `with_bounds`: adds what no scheme can beat, and what knowledge of the future attains.
-/// `progress` is called with the references done so far.
-///
-/// # Errors
-/// Those of [`simulate_movement`] and [`bounds`]; bounds are asked for caches that are not one
-/// below the other.
-pub fn run_scheme<P: Proceed>(
-    population: &Population,
-    config: &MovementConfig,
-    with_bounds: bool,
-    path: &str,
-    progress: impl FnMut(u64) -> P,
-) -> Result<Report, Error> {
-    let (trace, topology) = (population.trace(), &config.topology);
-    let limits = if with_bounds {
-        if !topology.is_line() || topology.clients() > 1 {
-            let what = "bounds: OPT is defined for one client and levels one below the other";
-            return Err(Error::Request(what.into()));
-        }
-        let sizes = topology.path(0).iter().map(|&node| topology.capacity(node));
-        let sizes: Vec<u32> = sizes.collect();
-        Some(bounds(trace, &sizes, &config.costs, config.warmup_records)?)
-    } else {
-        None
-    };
-    let outcome = simulate_movement(population, config, progress)?;
-    let mut about = trace_report(path, trace);
-    about.unique_blocks = population.unique().into();
-    Ok(Report::of_movement(about, config, &outcome, limits.as_ref()))
+impl Setup {
+    /// Simulates a scheme.
+    pub(super) fn move_by<P: Proceed>(
+        &self,
+        trace: &Prepared,
+        scheme: &SchemeSpec,
+        progress: impl FnMut(u64) -> P,
+    ) -> Result<Report, Error> {
+        let (population, block_bytes) = (&trace.population, trace.block_bytes);
+        let caches = match &self.topology {
+            Some(file) => Caches::of_file(file, block_bytes, population.unique())?,
+            None => Caches::line(&self.levels(trace)?, self.times.costs.as_ref())?,
+        };
+        let config = MovementConfig {
+            topology: caches.topology,
+            names: caches.names,
+            scheme: scheme.clone(),
+            policy: caches.policy,
+            block_bytes,
+            write_mode: self.write_mode,
+            warmup_records: self.warmup_records(trace)?,
+            costs: caches.costs,
+            demotion_cost: self.times.demotions,
+            seed: self.times.seed,
+            samples: self.looks.samples,
+            hint_distances: self.looks.hint_distances,
+        };
+        let limits = self.looks.bounds.then(|| limits(trace, &config)).transpose()?;
+        let outcome = simulate_movement(population, &config, progress)?;
+        Ok(Report::of_movement(trace.about.clone(), &config, &outcome, limits.as_ref()))
+    }
+}
+
+/// What no scheme can beat, and what knowledge of the future attains.
+fn limits(trace: &Prepared, config: &MovementConfig) -> Result<Bounds, Error> {
+    let topology = &config.topology;
+    if !topology.is_line() || topology.clients() > 1 {
+        let what = "bounds: OPT is defined for one client and levels one below the other";
+        return Err(Error::Request(what.into()));
+    }
+    let sizes = topology.path(0).iter().map(|&node| topology.capacity(node));
+    let sizes: Vec<u32> = sizes.collect();
+    bounds(trace.trace(), &sizes, &config.costs, config.warmup_records)
 }

@@ -5,7 +5,7 @@ use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
 
 use super::{Plan, Run};
 use crate::setup::Prepared;
-use crate::{Error, Size};
+use crate::{Error, Size, Warmup};
 
 impl Plan {
     /// Runs each combination on one read, with small levels.
@@ -24,7 +24,7 @@ impl Plan {
         for (policy, rule) in plan.pairs()? {
             let (policy, rule) = (policy.clone(), rule.clone());
             let run = Run { size: SMALL, policy, rule, key: String::new() };
-            plan.carry_out(&run, &trace, 0, |_| ())?;
+            plan.carry_out(&run, &trace, Warmup::Records(0), |_| ())?;
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ pub struct Plan {
     /// What the lowest level does beside replacement, whatever the size of its blocks.
     pub lowest: Lowest,
     /// Where evictions are known from. Those of a recorded client are in no plan: they come with
-    /// each trace ([`Loaded`](super::Loaded)), and any stand for them here.
+    /// each trace ([`Prepared`](crate::Prepared)), and any stand for them here.
     pub evictions: Evictions,
 }
 

@@ -12,8 +12,8 @@ use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
 use undercroft_schemes::Topology;
 use undercroft_sim::{
-    Config, CostSpec, DemotionCost, Error, Evictions, LevelSpec, Loaded, Lowest, MovementConfig,
-    Plan, Population, Progress, Report, Row, Rule, Size, Source, Times, simulate,
+    Config, CostSpec, DemotionCost, Error, Evictions, LevelSpec, Lowest, MovementConfig, Plan,
+    Population, Prepared, Progress, Report, Row, Rule, Size, Source, Times, Warmup, simulate,
     simulate_movement, sweep, trace_report,
 };
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
@@ -87,14 +87,10 @@ impl Bench {
             let path = self.trace(name);
             let from = path.clone();
             let load = Box::new(move || {
-                Ok(Loaded {
-                    trace: load(&from)?,
-                    block_bytes: BLOCK_BYTES,
-                    warmup_records: WARMUP,
-                    evictions: Evictions::Exact,
-                })
+                let name = from.display().to_string();
+                Ok(Prepared::new(load(&from)?, name, BLOCK_BYTES, Evictions::Exact))
             });
-            Source { path, reading: self.reading.into(), load }
+            Source { path, reading: self.reading.into(), warmup: Warmup::Records(WARMUP), load }
         };
         let sources: Vec<_> = TRACES.iter().map(source).collect();
         let watch = Watch::default();
