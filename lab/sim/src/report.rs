@@ -2,19 +2,19 @@
 //! the response-time model.
 
 use serde::{Deserialize, Serialize};
+use undercroft_cache::Counts;
 use undercroft_cache::placement::Placement;
-use undercroft_cache::{Counts, PlacementCounts};
 use undercroft_trace::DenseTrace;
 
 use crate::clients::ClientsReport;
-use crate::config::{Config, LevelConfig};
+use crate::config::Config;
 use crate::costs::Costs;
 use crate::movement::MovementReport;
 use crate::outcome::{AwareReport, EstimateOutcome, Outcome, WriteBackCounts};
 use crate::timed::TimedReport;
 
 /// One simulation, as `simulate --json` prints it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The trace that was simulated.
     pub trace: TraceReport,
@@ -63,7 +63,7 @@ pub struct Report {
 }
 
 /// The contents of the trace, the warm-up included.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceReport {
     /// Path as given.
     pub path: String,
@@ -84,7 +84,7 @@ pub struct TraceReport {
 }
 
 /// The counts of one level after the warm-up.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LevelReport {
     /// `l1`, `l2`, ...
     pub name: String,
@@ -157,7 +157,7 @@ pub struct CooperationReport {
 }
 
 /// All levels together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AggregateReport {
     /// Blocks read by the applications.
     pub reads: u64,
@@ -168,7 +168,7 @@ pub struct AggregateReport {
 }
 
 /// Disk traffic in blocks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskReport {
     /// Reads that no level and no other client served.
     pub demand_reads: u64,
@@ -224,19 +224,17 @@ pub fn trace_report(path: &str, trace: &DenseTrace) -> TraceReport {
 }
 
 impl LevelReport {
-    fn new(
-        depth: usize,
-        wanted: &LevelConfig,
-        placement: &Placement,
+    /// What a level counts on its own, without what it exchanges with others.
+    pub(crate) fn new(
+        [name, policy, placement]: [String; 3],
+        capacity_blocks: u32,
         counts: &Counts,
-        placed: &PlacementCounts,
     ) -> Self {
         Self {
-            name: format!("l{}", depth + 1),
-            policy: wanted.policy.to_string(),
-            leader: None,
-            placement: placement.to_string(),
-            capacity_blocks: wanted.capacity,
+            name,
+            policy,
+            placement,
+            capacity_blocks,
             reads: counts.reads,
             read_hits: counts.read_hits,
             writes: counts.writes,
@@ -245,14 +243,7 @@ impl LevelReport {
             read_hit_ratio: counts.read_hit_ratio(),
             evictions: counts.evictions,
             streamed: counts.streamed,
-            demotions_in: placed.demotions_in,
-            demote_hits: None,
-            promotions_in: 0,
-            reloads: placed.reloads,
-            known_evictions: placed.known_evictions,
-            reloads_skipped: placed.skipped,
-            staged: placed.staged,
-            staged_hits: placed.staged_hits,
+            ..Self::default()
         }
     }
 }
@@ -267,22 +258,28 @@ impl Report {
         outcome: &Outcome,
     ) -> Self {
         let response_time_ms = response_time_ms(outcome);
-        let elapsed_s = outcome.elapsed.as_secs_f64();
         let cooperation = outcome.cooperation.as_ref();
         let levels = config.levels.iter().zip(&outcome.levels).enumerate();
         let levels = levels.map(|(depth, (wanted, counts))| {
-            let placed = cooperation.and_then(|c| c.levels.get(depth).copied());
+            let placed = cooperation.and_then(|c| c.levels.get(depth).copied()).unwrap_or_default();
             // The first of several levels always places at the access.
             let is_top = depth == 0 && config.levels.len() > 1;
             let placement = if is_top { &Placement::Access } else { placement };
-            let level =
-                LevelReport::new(depth, wanted, placement, counts, &placed.unwrap_or_default());
             let leader = outcome.leaders.get(depth).copied().flatten();
-            LevelReport { leader: leader.map(str::to_owned), ..level }
+            let names =
+                [format!("l{}", depth + 1), wanted.policy.to_string(), placement.to_string()];
+            LevelReport {
+                leader: leader.map(str::to_owned),
+                demotions_in: placed.demotions_in,
+                reloads: placed.reloads,
+                known_evictions: placed.known_evictions,
+                reloads_skipped: placed.skipped,
+                staged: placed.staged,
+                staged_hits: placed.staged_hits,
+                ..LevelReport::new(names, wanted.capacity, counts)
+            }
         });
         Self {
-            trace,
-            block_bytes,
             levels: levels.collect(),
             aggregate: AggregateReport {
                 reads: outcome.reads(),
@@ -303,17 +300,25 @@ impl Report {
                 estimate: cooperation.estimate,
             }),
             aware: outcome.aware.clone(),
-            clients: None,
             timed: outcome.timed.as_ref().map(TimedReport::from),
-            timed_access: None,
-            movement: None,
             response_time_ms,
             response_time_with_demotions_ms: response_time_ms + demotions_ms(outcome),
             response_time_with_reloads_ms: response_time_ms
                 + outcome.reloads() as f64 * DISK_MS / outcome.reads().max(1) as f64,
+            ..Self::of_run(trace, block_bytes, outcome)
+        }
+    }
+
+    /// What is said of every run: its trace, and how long it took.
+    pub(crate) fn of_run(trace: TraceReport, block_bytes: u32, outcome: &Outcome) -> Self {
+        let elapsed_s = outcome.elapsed.as_secs_f64();
+        Self {
+            trace,
+            block_bytes,
             elapsed_s,
             cpu_s: outcome.cpu.as_secs_f64(),
             requests_per_s: outcome.references as f64 / elapsed_s.max(1e-9),
+            ..Self::default()
         }
     }
 

@@ -1,6 +1,7 @@
 //! The results of a hierarchy driven by hints, with the fixed names that scripts rely on.
 
 use serde::{Deserialize, Serialize};
+use undercroft_cache::Counts;
 
 use super::bounds::{Bound, Bounds};
 use crate::report::{AggregateReport, DiskReport, LevelReport};
@@ -125,18 +126,16 @@ impl Report {
         let topology = &config.topology;
         // Reads of the applications are those that reach the first caches of clients.
         let firsts: Vec<usize> = (0..topology.clients()).map(|c| topology.path(c)[0]).collect();
-        let from_above = |node: usize| {
-            let uppers = (0..topology.nodes()).filter(|&n| topology.below(n) == Some(node));
-            uppers.map(|n| outcome.levels[n].reads - outcome.levels[n].read_hits).sum::<u64>()
+        let own = |arrived: fn(&Counts) -> u64, sent: fn(&Counts) -> u64| -> u64 {
+            let from_above = |node: usize| {
+                let uppers = (0..topology.nodes()).filter(|&n| topology.below(n) == Some(node));
+                uppers.map(|n| sent(&outcome.levels[n])).sum::<u64>()
+            };
+            let distinct = (0..topology.nodes()).filter(|node| firsts.contains(node));
+            distinct.map(|node| arrived(&outcome.levels[node]) - from_above(node)).sum()
         };
-        let own_reads = |node: usize| outcome.levels[node].reads - from_above(node);
-        let own_writes = |node: usize| {
-            let uppers = (0..topology.nodes()).filter(|&n| topology.below(n) == Some(node));
-            outcome.levels[node].writes - uppers.map(|n| outcome.levels[n].writes).sum::<u64>()
-        };
-        let distinct = |node: &usize| firsts.contains(node);
-        let reads: u64 = (0..topology.nodes()).filter(distinct).map(own_reads).sum();
-        let writes: u64 = (0..topology.nodes()).filter(distinct).map(own_writes).sum();
+        let reads = own(|counts| counts.reads, |counts| counts.reads - counts.read_hits);
+        let writes = own(|counts| counts.writes, |counts| counts.writes);
         let hits: Vec<u64> = outcome.levels.iter().map(|counts| counts.read_hits).collect();
         let read_hits: u64 = hits.iter().sum();
         let (all, requests) = (reads.max(1) as f64, (reads + writes).max(1) as f64);
@@ -148,28 +147,13 @@ impl Report {
         let is_demote = config.scheme.info().name == "demote";
         let levels = (0..topology.nodes()).map(|node| {
             let (counts, moved) = (&outcome.levels[node], &movement.nodes[node]);
+            let names =
+                [config.names[node].clone(), config.policy.clone(), config.scheme.to_string()];
             LevelReport {
-                name: config.names[node].clone(),
-                policy: config.policy.clone(),
-                leader: None,
-                placement: config.scheme.to_string(),
-                capacity_blocks: topology.capacity(node),
-                reads: counts.reads,
-                read_hits: counts.read_hits,
-                writes: counts.writes,
-                write_hits: counts.write_hits,
-                cold_reads: counts.cold_reads,
-                read_hit_ratio: counts.read_hit_ratio(),
-                evictions: counts.evictions,
-                streamed: 0,
                 demotions_in: moved.demotions_in,
                 demote_hits: (is_demote && !firsts.contains(&node)).then_some(moved.resent_in),
                 promotions_in: moved.promotions_in,
-                reloads: 0,
-                known_evictions: 0,
-                reloads_skipped: 0,
-                staged: 0,
-                staged_hits: 0,
+                ..LevelReport::new(names, topology.capacity(node), counts)
             }
         });
         let node_report = |node: usize| {
@@ -208,27 +192,16 @@ impl Report {
             opt_ub: bounds.map(|bounds| BoundReport::new(&bounds.upper, bounds.reads)),
             opt_lb: bounds.map(|bounds| BoundReport::new(&bounds.lower, bounds.reads)),
         };
-        let elapsed_s = outcome.elapsed.as_secs_f64();
         let extra_ms = report.charged_ms + report.waited_ms;
         Self {
-            trace,
-            block_bytes: config.block_bytes,
             levels: levels.collect(),
             aggregate: AggregateReport { reads, read_hits, read_hit_ratio: read_hits as f64 / all },
             disk: DiskReport { demand_reads: demand, reloads: 0, writes },
-            write_back: None,
-            cooperation: None,
-            clients: None,
-            timed: None,
-            timed_access: None,
-            aware: Vec::new(),
             response_time_ms,
             response_time_with_demotions_ms: response_time_ms + extra_ms,
             response_time_with_reloads_ms: response_time_ms,
-            elapsed_s,
-            cpu_s: outcome.cpu.as_secs_f64(),
-            requests_per_s: outcome.references as f64 / elapsed_s.max(1e-9),
             movement: Some(report),
+            ..Self::of_run(trace, config.block_bytes, outcome)
         }
     }
 }
