@@ -6,7 +6,6 @@ use undercroft_cache::policy::Awareness;
 use undercroft_cache::topology::{AwareCounts, Pair};
 use undercroft_trace::{DenseTrace, Ref};
 
-use crate::combinations::Combination;
 use crate::drive::{Proceed, Stopwatch, Topology, drive};
 use crate::{AwareReport, Config, Error, LevelConfig, Outcome};
 
@@ -45,7 +44,6 @@ impl Topology for Pair {
 }
 
 fn build(trace: &DenseTrace, config: &Config) -> Result<Pair, Error> {
-    Combination { first: &config.levels, ..Combination::default() }.check()?;
     let levels = [&config.levels[0], &config.levels[1]];
     let levels = levels.map(|level| (&level.policy, level.capacity));
     let names = (0..trace.unique()).map(|number| trace.names().name(number));

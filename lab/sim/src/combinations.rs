@@ -6,7 +6,7 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::placement::{Eviction, OnHit, Placement};
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 
-use crate::{Error, Evictions, LevelConfig, Lowest};
+use crate::{Config, Error, Evictions, LevelConfig, Lowest};
 
 /// A configured simulation: the parts that can contradict each other.
 #[derive(Default)]
@@ -166,6 +166,19 @@ const REFUSALS: &[Refusal] = &[
         },
     },
 ];
+
+impl<'a> Combination<'a> {
+    /// Levels one below the other.
+    pub(crate) fn of(config: &'a Config) -> Self {
+        let (first, lower) = config.levels.split_at(usize::from(config.levels.len() > 1));
+        let (rule, lowest) = (RuleKind::Placement(&config.placement), config.lowest);
+        // Who places at the access asks for nobody's evictions.
+        let cooperates = config.placement != Placement::Access;
+        let evictions = if cooperates { config.evictions.clone() } else { Evictions::Exact };
+        let write_mode = config.write_mode;
+        Self { rule, first, lower, evictions, write_mode, lowest, ..Self::default() }
+    }
+}
 
 impl Combination<'_> {
     /// Checks the combination.

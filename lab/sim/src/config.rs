@@ -20,7 +20,7 @@ pub struct LevelConfig {
     pub policy: Spec,
 }
 
-/// The configuration of a simulation.
+/// Levels one below the other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// Levels, the one nearest to the application first.
@@ -31,11 +31,6 @@ pub struct Config {
     pub warmup_records: u64,
     /// What the lowest level does beside replacement.
     pub lowest: Lowest,
-}
-
-/// How the levels work together.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cooperation {
     /// When blocks are placed at the levels below the first.
     pub placement: Placement,
     /// How the second level learns what the client evicted.
@@ -88,7 +83,8 @@ impl ClientsConfig {
             levels: vec![first, self.server.clone()],
             write_mode: self.write_mode,
             warmup_records: self.warmup_records,
-            lowest: Lowest::default(),
+            placement: self.placement,
+            ..Config::default()
         }
     }
 
@@ -98,7 +94,7 @@ impl ClientsConfig {
     }
 }
 
-/// The configuration of a simulation.
+/// Caches under a scheme.
 #[derive(Clone, Debug)]
 pub struct MovementConfig {
     /// The caches, and the cache of each client.

@@ -1,35 +1,39 @@
 //! One or more cache levels, one below the other, driven by one trace.
 //!
-//! Placement is access-based here (`docs/developer/algorithms.md`; `cooperation` has the others).
+//! Placement is access-based here (`docs/developer/algorithms.md`); [`simulate`] hands levels under
+//! another to `cooperation`, and content-aware ones to `aware`.
 //! Each level runs its own policy on the stream of the level above: that level's misses and, since
 //! levels are write-through, all its writes. So the levels can run one after the other on each
 //! chunk of the trace.
 
 use std::sync::Arc;
 
+use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Future};
 use undercroft_cache::{DenseLevel, Reference, WriteMode};
 use undercroft_trace::{DenseTrace, Ref};
 
 use crate::aware::{is_aware, simulate_aware};
 use crate::combinations::Combination;
+use crate::cooperation::simulate_cooperating;
 use crate::drive::{Proceed, Stopwatch, Topology, drive};
 use crate::lowest::LowestLevel;
 use crate::{Config, Error, LevelConfig, Outcome};
 
-/// Runs the levels over the whole trace. `progress` is called with the references done so far.
+/// Runs the levels over the whole trace, under any placement. `progress` is called with the
+/// references done so far.
 ///
 /// # Errors
-/// A level cannot be made, a spooled trace cannot be read back, or `progress` stops it.
+/// A level or the combination cannot be simulated, a spooled trace cannot be read back, or
+/// `progress` stops it.
 pub fn simulate<P: Proceed>(
     trace: &DenseTrace,
     config: &Config,
     mut progress: impl FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
-    if !config.lowest.is_plain() {
-        let (first, write_mode) = (&config.levels[..], config.write_mode);
-        let asked = Combination { first, write_mode, ..Combination::default() };
-        Combination { lowest: config.lowest, ..asked }.check()?;
+    Combination::of(config).check()?;
+    if config.placement != Placement::Access {
+        return simulate_cooperating(trace, config, progress);
     }
     if config.levels.iter().any(is_aware) {
         return simulate_aware(trace, config, progress);

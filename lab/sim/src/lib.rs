@@ -30,8 +30,8 @@ mod sweep;
 mod timed;
 
 pub use clients::{ClientReport, ClientsReport, Data, Population, simulate_clients};
-pub use config::{ClientsConfig, Config, Cooperation, Evictions, LevelConfig, MovementConfig};
-pub use cooperation::{DerivedEvictions, EvictionsFrom, simulate_placed};
+pub use config::{ClientsConfig, Config, Evictions, LevelConfig, MovementConfig};
+pub use cooperation::{DerivedEvictions, EvictionsFrom};
 pub use costs::{CostSpec, Costs, DemotionCost};
 pub use drive::Proceed;
 pub use error::Error;

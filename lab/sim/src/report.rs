@@ -249,14 +249,8 @@ impl LevelReport {
 }
 
 impl Report {
-    /// The results of `config` on a trace, under a placement.
-    pub fn new(
-        trace: TraceReport,
-        block_bytes: u32,
-        config: &Config,
-        placement: &Placement,
-        outcome: &Outcome,
-    ) -> Self {
+    /// The results of `config` on a trace.
+    pub fn new(trace: TraceReport, block_bytes: u32, config: &Config, outcome: &Outcome) -> Self {
         let response_time_ms = response_time_ms(outcome);
         let cooperation = outcome.cooperation.as_ref();
         let levels = config.levels.iter().zip(&outcome.levels).enumerate();
@@ -264,7 +258,7 @@ impl Report {
             let placed = cooperation.and_then(|c| c.levels.get(depth).copied()).unwrap_or_default();
             // The first of several levels always places at the access.
             let is_top = depth == 0 && config.levels.len() > 1;
-            let placement = if is_top { &Placement::Access } else { placement };
+            let placement = if is_top { Placement::Access } else { config.placement };
             let leader = outcome.leaders.get(depth).copied().flatten();
             let names =
                 [format!("l{}", depth + 1), wanted.policy.to_string(), placement.to_string()];

@@ -18,8 +18,8 @@ use undercroft_trace::DenseTrace;
 use crate::drive::Proceed;
 use crate::report::{Report, TraceReport, trace_report};
 use crate::{
-    Config, Cooperation, Error, Evictions, LevelConfig, LevelSpec, Lowest, Population, Ratio, Rule,
-    Times, Timing, Warmup, simulate_placed,
+    Config, Error, Evictions, LevelConfig, LevelSpec, Lowest, Population, Ratio, Rule, Times,
+    Timing, Warmup, simulate,
 };
 
 /// A trace that is ready to be simulated many times. Clones share its references.
@@ -255,11 +255,12 @@ impl Setup {
             write_mode: self.write_mode,
             warmup_records: self.warmup_records(trace)?,
             lowest: Lowest { block_bytes: trace.block_bytes, ..self.lowest },
+            placement,
+            evictions: trace.evictions.clone(),
         };
-        let cooperation = Cooperation { placement, evictions: trace.evictions.clone() };
-        let outcome = simulate_placed(trace.trace(), &config, &cooperation, progress)?;
+        let outcome = simulate(trace.trace(), &config, progress)?;
         let about = trace.about.clone();
-        let mut report = Report::new(about, trace.block_bytes, &config, &placement, &outcome);
+        let mut report = Report::new(about, trace.block_bytes, &config, &outcome);
         costs.iter().for_each(|costs| report.charge(costs));
         Ok(report)
     }

@@ -15,7 +15,7 @@ use undercroft_trace::DenseTrace;
 use super::{CurvePoint, Figure, PARTS, Part, Question, Sample, Study, Upper};
 use crate::cooperation::counts_in_parts;
 use crate::curve::{Curve, LruStack};
-use crate::{Config, Cooperation, Error, LevelConfig};
+use crate::{Config, Error, LevelConfig};
 
 /// Doublings of the size up to the one where nothing more is gained.
 const DOUBLINGS: u32 = 7;
@@ -243,10 +243,10 @@ fn placed(
     let run = |policy: &Spec, placement: &str, capacity: u32| {
         let level = LevelConfig { capacity, policy: policy.clone() };
         let levels = question.upper.iter().cloned().chain([level]).collect();
-        let config = Config { levels, ..Config::default() };
         let evictions = question.evictions.clone().unwrap_or_default();
-        let cooperation = Cooperation { placement: placement.parse()?, evictions };
-        let ends = counts_in_parts(trace, &config, &cooperation, PARTS)?;
+        let placed = placement.parse()?;
+        let config = Config { levels, placement: placed, evictions, ..Config::default() };
+        let ends = counts_in_parts(trace, &config, PARTS)?;
         let (counts, reloads) = ends.last().copied().unwrap_or_default();
         Ok(Figure {
             policy: policy.to_string(),

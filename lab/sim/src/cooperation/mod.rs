@@ -7,7 +7,7 @@
 mod derived;
 mod known;
 
-use undercroft_cache::placement::{DataSource, Placement, PlacementError};
+use undercroft_cache::placement::{DataSource, PlacementError};
 use undercroft_cache::policy::Context;
 use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{Counts, Estimator, Level, PlacementCounts, Reference};
@@ -18,11 +18,8 @@ pub(crate) use derived::EvictionSource;
 pub use known::EvictionsFrom;
 
 use crate::aware::is_aware;
-use crate::combinations::{Combination, RuleKind};
 use crate::drive::{Proceed, Stopwatch, Topology, drive};
-use crate::{
-    Config, Cooperation, CooperationOutcome, Error, EstimateOutcome, Evictions, Outcome, simulate,
-};
+use crate::{Config, CooperationOutcome, Error, EstimateOutcome, Evictions, Outcome};
 
 /// Bytes of a hint that reports an eviction.
 pub(crate) const HINT_BYTES: u64 = 8;
@@ -33,35 +30,19 @@ impl From<PlacementError> for Error {
     }
 }
 
-/// Runs the levels over the whole trace, under any placement. `progress` is called with the
-/// references done so far.
+/// Runs levels that cooperate over the whole trace. `progress` is called with the references done
+/// so far.
 ///
 /// # Errors
-/// A level or the combination cannot be simulated, a spooled trace cannot be read back, or
-/// `progress` stops it.
-pub fn simulate_placed<P: Proceed>(
+/// A level cannot be simulated, a spooled trace cannot be read back, or `progress` stops it.
+pub(crate) fn simulate_cooperating<P: Proceed>(
     trace: &DenseTrace,
     config: &Config,
-    cooperation: &Cooperation,
     mut progress: impl FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
-    if cooperation.placement == Placement::Access {
-        return simulate(trace, config, progress);
-    }
-    let top = usize::from(config.levels.len() > 1);
-    Combination {
-        rule: RuleKind::Placement(&cooperation.placement),
-        first: &config.levels[..top],
-        lower: &config.levels[top..],
-        evictions: cooperation.evictions.clone(),
-        write_mode: config.write_mode,
-        lowest: config.lowest,
-        ..Combination::default()
-    }
-    .check()?;
     let stopwatch = Stopwatch::start();
     let warmup = trace.references_of(config.warmup_records)?;
-    let mut run = Run::new(trace, config, cooperation)?;
+    let mut run = Run::new(trace, config)?;
     drive(trace, warmup, &mut run, &mut progress)?;
     let all = run.hierarchy.top().into_iter().chain(run.hierarchy.lower());
     let leaders = all.map(Level::leader).collect();
@@ -69,16 +50,14 @@ pub fn simulate_placed<P: Proceed>(
     Ok(Outcome { cooperation: Some(outcome), leaders, ..stopwatch.outcome(trace.len(), levels) })
 }
 
-/// Runs the levels as [`simulate_placed`] does, under a placement that acts on evictions. Returns
-/// the counts of the last level, and the reloads, at the end of each of `parts` equal parts of the
-/// trace.
+/// Runs levels that cooperate. Returns the counts of the last level, and the reloads, at the end of
+/// each of `parts` equal parts of the trace.
 pub(crate) fn counts_in_parts(
     trace: &DenseTrace,
     config: &Config,
-    cooperation: &Cooperation,
     parts: usize,
 ) -> Result<Vec<(Counts, u64)>, Error> {
-    let mut run = Run::new(trace, config, cooperation)?;
+    let mut run = Run::new(trace, config)?;
     let mut ends = Vec::new();
     let mut chunks = trace.forward();
     while let Some((start, mut refs)) = chunks.next()? {
@@ -117,12 +96,8 @@ struct Estimate {
 }
 
 impl<'a> Run<'a> {
-    fn new(
-        trace: &DenseTrace,
-        config: &Config,
-        cooperation: &'a Cooperation,
-    ) -> Result<Self, Error> {
-        let Cooperation { placement, evictions } = cooperation;
+    fn new(trace: &DenseTrace, config: &'a Config) -> Result<Self, Error> {
+        let Config { placement, evictions, .. } = config;
         let top = usize::from(config.levels.len() > 1);
         let lower = config.levels[top..].iter().map(|wanted| {
             let mode = config.write_mode;

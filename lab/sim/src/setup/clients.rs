@@ -39,7 +39,7 @@ impl Setup {
         let outcome = simulate(&config)?;
         let levels = config.levels(population.names().len());
         let about = trace.about.clone();
-        let mut report = Report::new(about, block_bytes, &levels, &placement, &outcome);
+        let mut report = Report::new(about, block_bytes, &levels, &outcome);
         let policies = config.clients.iter().map(|level| level.policy.to_string());
         let policies: Vec<String> = policies.collect();
         if policies.iter().any(|policy| *policy != policies[0]) {

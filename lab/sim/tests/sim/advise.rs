@@ -5,7 +5,7 @@ use undercroft_sim::advise::{
     Advice, Assumption, CurvePoint, Difference, Figure, Finding, Part, Prices, Question, Study,
     advise, study,
 };
-use undercroft_sim::{Cooperation, Evictions, LevelConfig, simulate, simulate_placed};
+use undercroft_sim::{Config, Evictions, LevelConfig, simulate};
 use undercroft_trace::DenseTrace;
 
 use crate::common::{Random, blocks, config, seeds, spec, trace};
@@ -48,12 +48,11 @@ fn figures_are_those_of_simulations() {
                     .into_iter()
                     .chain([(figure.capacity_blocks, figure.policy.as_str())])
                     .collect();
-                let config = config(&levels, WriteMode::Allocate, 0);
-                let cooperation = Cooperation {
+                let config = Config {
                     placement: figure.placement.parse().unwrap(),
-                    evictions: Evictions::Exact,
+                    ..config(&levels, WriteMode::Allocate, 0)
                 };
-                let run = simulate_placed(&trace, &config, &cooperation, |_| ()).unwrap();
+                let run = simulate(&trace, &config, |_| ()).unwrap();
                 let level = run.levels.last().unwrap();
                 let what = format!("{} {} {upper:?}", figure.policy, figure.placement);
                 assert_eq!(found.reads, level.reads, "{what}");

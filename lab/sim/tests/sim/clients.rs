@@ -6,8 +6,8 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::policy::Spec;
 use undercroft_cache::topology::Division;
 use undercroft_sim::{
-    ClientsConfig, Config, Cooperation, Data, Evictions, LevelConfig, Outcome, Population, Report,
-    simulate_clients, simulate_placed, trace_report,
+    ClientsConfig, Config, Data, LevelConfig, Outcome, Population, Report, simulate,
+    simulate_clients, trace_report,
 };
 use undercroft_trace::{BlockOptions, Reader, Record, Unit};
 
@@ -63,11 +63,10 @@ fn one_client_is_the_hierarchy() {
             let trace = common::trace(records(seed, 150_000, 3000, 0));
             let levels = Config {
                 levels: vec![level(200, "lru"), level(400, "mq")],
+                placement: placement.parse().unwrap(),
                 ..config(&[(1, "lru")], WriteMode::Allocate, warmup)
             };
-            let how =
-                Cooperation { placement: placement.parse().unwrap(), evictions: Evictions::Exact };
-            let theirs = simulate_placed(&trace, &levels, &how, |_| ()).unwrap();
+            let theirs = simulate(&trace, &levels, |_| ()).unwrap();
             let alone = Population::one(trace, "alone".into());
             for division in [Division::Shared, Division::Equal, Division::Benefit] {
                 let wanted = ClientsConfig {
@@ -84,7 +83,7 @@ fn one_client_is_the_hierarchy() {
                 assert_eq!(ours.cooperation, theirs.cooperation, "{placement}");
                 let about = || trace_report("alone", alone.trace());
                 let report = |outcome: &Outcome| {
-                    let report = Report::new(about(), 4096, &levels, &how.placement, outcome);
+                    let report = Report::new(about(), 4096, &levels, outcome);
                     (report.levels, report.aggregate, report.disk, report.response_time_ms)
                 };
                 assert_eq!(report(&ours), report(&theirs), "{placement}");

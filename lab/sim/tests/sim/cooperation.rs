@@ -6,7 +6,7 @@ use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Spec};
 use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{CONFIDENT, Level, Reference, WriteMode};
-use undercroft_sim::{Config, Cooperation, Error, Evictions, Outcome, simulate_placed};
+use undercroft_sim::{Config, Error, Evictions, Outcome, simulate};
 use undercroft_trace::DenseTrace;
 
 const BLOCKS: u32 = 3000;
@@ -24,8 +24,8 @@ fn run(
     placement: &str,
     evictions: Evictions,
 ) -> Result<Outcome, Error> {
-    let cooperation = Cooperation { placement: placement.parse().unwrap(), evictions };
-    simulate_placed(trace, config, &cooperation, |_| ())
+    let placement = placement.parse().unwrap();
+    simulate(trace, &Config { placement, evictions, ..config.clone() }, |_| ())
 }
 
 /// The simulation counts what the hierarchy of the engine counts when it is driven by hand, with

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Memory, Random, blocks, config, letters, online_policies, seeds, spec, trace};
-use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Future};
 use undercroft_cache::{Counts, DenseLevel, Evictions, Policy, Reference, WriteMode};
 use undercroft_sim::{Config, Error, Filter, LevelConfig, Outcome, Report, simulate, trace_report};
@@ -379,7 +378,7 @@ fn response_time(hits: &[u64], disk: u64, writes: u64) -> f64 {
     };
     let config = config(&vec![(1, "lru"); hits.len()], WriteMode::Allocate, 0);
     let about = trace_report("a trace", &letters("A"));
-    let report = Report::new(about, 4096, &config, &Placement::Access, &outcome);
+    let report = Report::new(about, 4096, &config, &outcome);
     assert_eq!(report.disk.demand_reads, disk);
     assert_eq!(report.response_time_with_demotions_ms, report.response_time_ms);
     report.response_time_ms
@@ -404,13 +403,7 @@ fn the_report_says_what_was_simulated() {
     let records = vec![blocks(1, 3, false), blocks(1, 1, true), blocks(2, 2, false)];
     let trace = trace(records);
     let config = config(&[(2, "lru"), (3, "mq,m=4")], WriteMode::Allocate, 1);
-    let report = Report::new(
-        trace_report("x.trc", &trace),
-        8192,
-        &config,
-        &Placement::Access,
-        &run(&trace, &config),
-    );
+    let report = Report::new(trace_report("x.trc", &trace), 8192, &config, &run(&trace, &config));
     let about = &report.trace;
     assert_eq!((about.records, about.requests, about.reads, about.writes), (3, 6, 5, 1));
     assert_eq!((about.unique_blocks, report.block_bytes), (3, 8192));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::common::config;
 use undercroft_cache::WriteMode;
-use undercroft_sim::{Cooperation, DerivedEvictions, Evictions, Outcome, simulate_placed};
+use undercroft_sim::{Config, DerivedEvictions, Evictions, Outcome, simulate};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
 const MARIADB: (&str, u32) = ("recorded/mariadb-tpcc10w-pool32m.csv.zst", 16_384);
@@ -43,12 +43,12 @@ impl Database {
 
     fn run(&self, blocks: u32, policy: &str, placement: &str, mode: WriteMode) -> Outcome {
         let warmup = self.trace.seen().records / 10;
-        let config = config(&[(blocks, policy)], mode, warmup);
-        let cooperation = Cooperation {
+        let config = Config {
             placement: placement.parse().unwrap(),
             evictions: Evictions::Derived(self.evictions.clone()),
+            ..config(&[(blocks, policy)], mode, warmup)
         };
-        simulate_placed(&self.trace, &config, &cooperation, |_| ()).unwrap()
+        simulate(&self.trace, &config, |_| ()).unwrap()
     }
 
     /// Read hit ratio in percent.

@@ -153,7 +153,7 @@ fn rows_are_single_simulations_in_the_order_of_the_plan() {
                 };
                 let outcome = simulate(&trace, &config, |_| ()).unwrap();
                 let about = trace_report(&path.display().to_string(), &trace);
-                let report = Report::new(about, BLOCK_BYTES, &config, &Placement::Access, &outcome);
+                let report = Report::new(about, BLOCK_BYTES, &config, &outcome);
                 let level = &report.levels[1];
                 let expected = Row {
                     trace: path.display().to_string(),

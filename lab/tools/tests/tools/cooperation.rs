@@ -6,14 +6,13 @@
 //! is said in any other order.
 
 use bytes::Bytes;
-use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Spec};
 use undercroft_cache::{Counts, WriteMode};
 use undercroft_client::{CachedClient, CachedOptions};
 use undercroft_hints::Report;
 use undercroft_server::VolumeConfig;
 use undercroft_server::process::CacheShare;
-use undercroft_sim::{Config, Cooperation, Evictions, LevelConfig, simulate_placed};
+use undercroft_sim::{Config, LevelConfig, simulate};
 use undercroft_tools::{Replay, replay};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
 
@@ -65,11 +64,10 @@ fn promised(trace: &DenseTrace, l1: &str, l2: &str, placement: &str) -> [u64; 8]
     let config = Config {
         levels: vec![level(L1, l1), level(L2, l2)],
         write_mode: WriteMode::Allocate,
+        placement: placement.parse().expect("a placement"),
         ..Config::default()
     };
-    let placement: Placement = placement.parse().expect("a placement");
-    let cooperation = Cooperation { placement, evictions: Evictions::Exact };
-    let outcome = simulate_placed(trace, &config, &cooperation, |_| ()).expect("a simulation");
+    let outcome = simulate(trace, &config, |_| ()).expect("a simulation");
     let Counts { reads, read_hits, writes, write_hits, evictions, .. } = outcome.levels[1];
     let came = outcome.cooperation.expect("they cooperate").levels[1];
     let (known, reloads, demotions) = (came.known_evictions, came.reloads, came.demotions_in);

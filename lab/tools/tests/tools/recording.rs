@@ -12,9 +12,7 @@ use undercroft_hints::Report;
 use undercroft_nbd::{Client, ClientOptions};
 use undercroft_server::process::CacheShare;
 use undercroft_server::{Stats, VolumeConfig};
-use undercroft_sim::{
-    Config, Cooperation, DerivedEvictions, Evictions, LevelConfig, simulate, simulate_placed,
-};
+use undercroft_sim::{Config, DerivedEvictions, Evictions, LevelConfig, simulate};
 use undercroft_tools::{Load, Replay, replay};
 use undercroft_trace::{
     BlockOptions, BlockStream, DenseTrace, GeneratorSpec, OpenOptions, Reader, open,
@@ -138,13 +136,11 @@ async fn the_simulator_takes_the_recorded_evictions_that_the_server_took() {
         let config = Config {
             levels: vec![LevelConfig { capacity: CAPACITY, policy: policy("mq") }],
             write_mode: WriteMode::Allocate,
-            ..Config::default()
-        };
-        let cooperation = Cooperation {
             placement: placement.parse().expect("a placement"),
             evictions: Evictions::Derived(told.into()),
+            ..Config::default()
         };
-        let outcome = simulate_placed(&trace, &config, &cooperation, |_| ()).expect("a result");
+        let outcome = simulate(&trace, &config, |_| ()).expect("a result");
         let (level, taken) = (outcome.levels[0], outcome.cooperation.expect("it does").levels[0]);
         let coop = stats.cooperation.expect("it cooperates");
         assert_eq!(
