@@ -119,6 +119,8 @@ pub struct State {
     open_sessions: BTreeMap<u32, usize>,
     /// Sessions that were open when something was lost below, and when: to be told.
     pub owed: Vec<(u32, Step)>,
+    /// What was answered before, a server may have made durable by the FLUSH of its own start.
+    started: Step,
     /// From when to when nobody had a right to a volume.
     pub shut: Vec<(usize, Step, Step)>,
     next_session: u32,
@@ -135,6 +137,7 @@ impl History {
             events: Vec::new(),
             open_sessions: BTreeMap::new(),
             owed: Vec::new(),
+            started: 0,
             shut: Vec::new(),
             next_session: 0,
             next_operation: INITIAL + 1,
@@ -240,7 +243,9 @@ impl History {
             (*of == volume && was_saved).then_some(*step)
         };
         let ends = state.events.iter().filter_map(saved);
-        let flushed = flushes.map(|(_, o)| saves_until(o)).chain(ends).max().unwrap_or(0);
+        let started = lost.is_none().then_some(state.started);
+        let flushed = flushes.map(|(_, o)| saves_until(o)).chain(ends).chain(started);
+        let flushed = flushed.max().unwrap_or(0);
         let is_lost = of_volume.filter(|(_, o)| !o.durable).any(|(number, o)| {
             let was_answered = o.end.is_some_and(|(step, end)| end == End::Done && step > flushed);
             was_answered
@@ -249,7 +254,6 @@ impl History {
                         let own = o.value.unwrap_or(*number);
                         lost.iter().any(|(s, value)| *value == own && o.place.sectors.contains(s))
                     }
-                    // A server flushes when it is started.
                     (None, Action::Write | Action::Zero) => {
                         state.open_sessions.contains_key(&o.session)
                     }
@@ -266,6 +270,12 @@ impl History {
 
     pub fn now(&self) -> Step {
         self.lock().step
+    }
+
+    /// Servers are started, and flush what is there, or have done so.
+    pub fn start(&self, is_done: bool) {
+        let mut state = self.lock();
+        state.started = if is_done { state.step } else { Step::MAX };
     }
 
     /// Nobody had a right to a volume from then until now.

@@ -21,6 +21,7 @@ pub const FOUND: &[(u64, &str)] = &[
     (38269, "the checker: a FLUSH that fails for want of space does not tell of a loss below"),
     (42502, "the checker: as 38269, without a flood"),
     (59776, "the checker: what a power cut leaves cannot be lost with the server below"),
+    (71133, "the checker: the FLUSH of a server's start made durable what came just after"),
     (1882931198952408, "without a cache, a repeated write replaced one that was answered since"),
 ];
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -26,6 +26,9 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 /// Names of the servers, the highest first.
 const NAMES: [&str; 3] = ["top", "second", "third"];
 
+/// Within this time a server has flushed what was there when it was started.
+const STARTS: Duration = Duration::from_millis(50);
+
 /// Within this time the lease on a volume is renewed, whatever came before.
 const RENEWS: Duration = Duration::from_secs(30);
 
@@ -38,6 +41,8 @@ pub struct World {
     pub log: Log,
     /// The server that clients know, those below it, and the one that has the disks.
     pub nodes: Vec<Arc<Node>>,
+    /// How often servers were started.
+    starts: Arc<AtomicU64>,
     over: AtomicBool,
 }
 
@@ -60,7 +65,8 @@ impl World {
             nodes.insert(0, node);
         }
         let history = History::new(log.clone());
-        Arc::new(World { scenario, history, log, nodes, over: AtomicBool::new(false) })
+        let (starts, over) = (Arc::default(), AtomicBool::new(false));
+        Arc::new(World { scenario, history, log, nodes, starts, over })
     }
 
     /// The server that clients know.
@@ -129,9 +135,18 @@ impl World {
 
     /// Some of the servers, the lowest first.
     pub async fn start_some(&self, levels: Range<usize>) -> Result<(), String> {
+        self.history.start(false);
         for node in self.nodes[levels].iter().rev() {
             node.start().await?;
         }
+        let (history, starts) = (self.history.clone(), Arc::clone(&self.starts));
+        let number = starts.fetch_add(1, Ordering::SeqCst) + 1;
+        tokio::spawn(async move {
+            sleep(STARTS).await;
+            if starts.load(Ordering::SeqCst) == number {
+                history.start(true);
+            }
+        });
         Ok(())
     }
 
