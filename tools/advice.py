@@ -1,5 +1,5 @@
 """Compares the adviser's figures with full simulations of the traces at hand, and writes the table into
-docs/measurements/advice.md. With further arguments, which choose some of the cases (the example `coverage` of crates/adviser
+docs/measurements/advice.md. With further arguments, which choose some of the cases (the example `coverage` of lab/tools
 explains them), it prints the table instead.
 
   advice.py COVERAGE [TRACES [PART-OF-A-NAME [BLOCKS]]]

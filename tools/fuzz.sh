@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the fuzz targets (crates/nbd/fuzz: the protocol; crates/hints/fuzz: messages of hints;
-# crates/server/fuzz: a server with hints, files of a warm restart; crates/trace/fuzz: the readers of
+# crates/server/fuzz: a server with hints, files of a warm restart; lab/trace/fuzz: the readers of
 # traces), one after another, for FUZZ_MINUTES each (default 10). Needs a nightly Rust and cargo-fuzz.
 # What is found stays in artifacts/ there, and what was learnt in corpus/, for the next run. FUZZ_TARGETS:
 # only these, as "nbd/requests trace/readers".

@@ -9,7 +9,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Usage(String),
     #[error(transparent)]
-    Trace(#[from] undercroft_trace::Error),
+    Trace(#[from] undercroft_recording::Error),
     #[cfg(feature = "lab")]
     #[error(transparent)]
     Simulation(#[from] undercroft_sim::Error),
@@ -44,7 +44,7 @@ impl Error {
     /// Whether whoever reads our output has closed it: nothing went wrong then.
     pub(crate) fn is_closed_output(&self) -> bool {
         let source = match self {
-            Self::Output(source) | Self::Trace(undercroft_trace::Error::Io { source, .. }) => {
+            Self::Output(source) | Self::Trace(undercroft_recording::Error::Io { source, .. }) => {
                 source
             }
             #[cfg(feature = "lab")]

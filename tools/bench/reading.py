@@ -2,7 +2,7 @@
 
 Text formats in MB of text a second, over generated traces of 600,000 requests and, where there are real ones
 (UNDERCROFT_TRACES), over those uncompressed; then a characterisation of a recorded trace, and exact distances of 50
-million references to 20 million blocks. READ_SPEED is the example of crates/trace, which reads and does nothing else.
+million references to 20 million blocks. READ_SPEED is the example of lab/trace, which reads and does nothing else.
 """
 
 import argparse

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
-use undercroft_trace::{Op, Record, Rotation, RotationOptions};
+use undercroft_recording::{Op, Record, Rotation, RotationOptions};
 use undercroft_tracker::CallKind;
 use undercroft_tracker::recording::{Recorded, Recording};
 use undercroft_tracker::segment::{Segment, State, is_alive};

@@ -2,9 +2,9 @@
 //! which tells what another policy, placement or size would have made of the same.
 //!
 //! Reads, writes and evictions are noted in the order in which the volume takes them, and a thread
-//! of the recorder writes them to files (`undercroft_trace::Rotation`). No client waits for that
-//! thread: what it does not keep up with is left out, and counted. The last file is completed at
-//! the end of the volume.
+//! of the recorder writes them to files (`undercroft_recording::Rotation`). No client waits for
+//! that thread: what it does not keep up with is left out, and counted. The last file is completed
+//! at the end of the volume.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use undercroft_cache::ClientEviction;
 use undercroft_nbd::{Command, Request};
 use undercroft_random::hash;
-use undercroft_trace::{Error, Op, Record, Rotation, RotationOptions};
+use undercroft_recording::{Error, Op, Record, Rotation, RotationOptions};
 
 use crate::config::VolumeConfig;
 use crate::lock::sleep_lock;

@@ -13,7 +13,7 @@ use crate::Error;
 const ZSTD_LEVEL: i32 = 3;
 
 /// A file being written.
-pub(crate) struct Output {
+pub struct Output {
     path: PathBuf,
     packer: Packer,
     /// The temporary file, and the place that it will take.
@@ -31,7 +31,7 @@ enum Packer {
 impl Output {
     /// Begins to write `path`; `-` is standard output. A device or pipe is written directly, since
     /// a rename would put a plain file in its place.
-    pub(crate) fn create(path: &Path) -> Result<Output, Error> {
+    pub fn create(path: &Path) -> Result<Output, Error> {
         let fail = |source| Error::Io { path: path.to_owned(), source };
         let extension = path.extension().and_then(|extension| extension.to_str());
         if let Some("bz2" | "xz") = extension {
@@ -64,12 +64,12 @@ impl Output {
     }
 
     /// The file, for messages.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// A file without a name, for work that needs two passes.
-    pub(crate) fn scratch(&self) -> Result<File, Error> {
+    pub fn scratch(&self) -> Result<File, Error> {
         let file = match &self.target {
             Some((_, place)) => tempfile::tempfile_in(folder(place)),
             None => tempfile::tempfile(),
@@ -78,7 +78,7 @@ impl Output {
     }
 
     /// Appends bytes.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let written = match &mut self.packer {
             Packer::Plain(sink) => sink.write_all(bytes),
             Packer::Zstd(encoder) => encoder.write_all(bytes),
@@ -88,7 +88,7 @@ impl Output {
     }
 
     /// Completes the file and gives it its name.
-    pub(crate) fn finish(self) -> Result<(), Error> {
+    pub fn finish(self) -> Result<(), Error> {
         let Output { path, packer, target } = self;
         let fail = |source| Error::Io { path: path.clone(), source };
         let mut sink = match packer {
@@ -105,7 +105,7 @@ impl Output {
     }
 
     /// What the system said about this file.
-    pub(crate) fn error(&self, source: io::Error) -> Error {
+    pub fn error(&self, source: io::Error) -> Error {
         Error::Io { path: self.path.clone(), source }
     }
 }

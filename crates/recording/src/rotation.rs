@@ -11,7 +11,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::{Error, Meta, Record, Unit, Writer, create};
+use crate::{Error, Meta, Record, Unit, Writer, uct};
 
 /// Where the files are, and when one ends.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ impl Rotation {
         if !records.is_empty() {
             let (mut writer, count) = match self.open.take() {
                 Some(open) => open,
-                None => (create(&self.path(self.number), Some("uct"), &self.options.meta())?, 0),
+                None => (uct::create(&self.path(self.number), &self.options.meta())?, 0),
             };
             writer.write(records, spaces)?;
             let count = count + records.len() as u64;

@@ -15,10 +15,10 @@ use std::path::Path;
 use undercroft_text::{pair, words};
 
 use crate::input::Input;
-use crate::write::Writer;
 use crate::{Error, Meta, Reader};
 use spaces::Spaces;
 use text::{Fault, TextFormat};
+use undercroft_recording::Writer;
 
 /// A trace format, as help texts and the guide show it.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use crate::Error;
 use crate::blocks::{BlockStream, CHUNK_REFERENCES, Counts, Ref};
-use crate::error::Error;
 use crate::left_out::LeftOut;
 use crate::record::Meta;
 use crate::renumber::BlockNames;

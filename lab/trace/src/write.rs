@@ -1,5 +1,5 @@
-//! Writing traces: the interface, the choice of the format, and the writer that all formats of
-//! one text line a record share. How a record looks is in the file of each format.
+//! Writing traces: the choice of the format, and the writer that all formats of one text line a
+//! record share. How a record looks is in the file of each format.
 //!
 //! A writer refuses what its format cannot carry where it would change a simulation: directions,
 //! address spaces, lengths, units, evictions. Times and buffer addresses are left away where a
@@ -7,27 +7,10 @@
 
 use std::path::Path;
 
+use undercroft_recording::{Output, Writer, refused, space_name};
+
 use crate::format::{self, Format};
-use crate::output::Output;
 use crate::{Error, Meta, Op, Record, Unit};
-
-/// A trace being written.
-///
-/// Dropped without [`Writer::finish`] it leaves no file behind.
-pub trait Writer: Send {
-    /// Appends records. `spaces` are the names met so far, as [`crate::Reader::spaces`] gives
-    /// them; a space without a name is called by its number.
-    ///
-    /// # Errors
-    /// The system refuses, or the format cannot carry a record: the message says which and why.
-    fn write(&mut self, records: &[Record], spaces: &[String]) -> Result<(), Error>;
-
-    /// Completes the file and gives it its name.
-    ///
-    /// # Errors
-    /// The system refuses; then there is no file.
-    fn finish(self: Box<Self>) -> Result<(), Error>;
-}
 
 /// Begins to write a trace with the properties `meta` to `path` (`-`: standard output), in the
 /// format of that name, or in the one that the ending of the file name stands for. An ending
@@ -120,11 +103,6 @@ impl<F: TextWrite> Writer for TextWriter<F> {
     }
 }
 
-/// Record number `count` of the trace cannot go into this file.
-pub(crate) fn refused(path: &Path, count: u64, reason: &str) -> Error {
-    Error::Format(format!("{}: record {count} cannot be written: {reason}", path.display()))
-}
-
 /// Refuses a trace whose unit the format does not have.
 pub(crate) fn want_unit(path: &Path, name: &str, unit: Unit, meta: &Meta) -> Result<(), Error> {
     if meta.unit == unit {
@@ -160,11 +138,6 @@ pub(crate) fn want_one_space(name: &str, record: &Record) -> Result<(), Refusal>
 /// For formats that hold reads only.
 pub(crate) fn want_read(name: &str, record: &Record) -> Result<(), Refusal> {
     if record.op == Op::Read { Ok(()) } else { Err(format!("{name} cannot mark a write")) }
-}
-
-/// Name of a space, or its number where nobody gave it a name.
-pub(crate) fn space_name(space: u32, spaces: &[String]) -> String {
-    spaces.get(space as usize).cloned().unwrap_or_else(|| space.to_string())
 }
 
 /// Gives each space a label that fits the format, and never the same to two.

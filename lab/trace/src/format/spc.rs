@@ -6,13 +6,14 @@
 use std::io::Write;
 use std::path::Path;
 
+use undercroft_recording::{Writer};
 use crate::format::spaces::Spaces;
 use crate::format::text::{
     Fields, Lines, Parse, SECTOR, TextFormat, TextReader, check_request, expected, sectors, whole,
     without_zeros,
 };
 use crate::format::{Entry, Format};
-use crate::write::{Labels, Refusal, TextWrite, TextWriter, Writer, want_unit};
+use crate::write::{Labels, Refusal, TextWrite, TextWriter, want_unit};
 use crate::{Error, Meta, Op, Record, Unit};
 
 pub(crate) const ENTRY: Entry = Entry {

@@ -5,7 +5,7 @@
 //! turns, and one that ends drops out. What is no part of a merged trace: buffer addresses and
 //! evictions, since those of different clients mean different things.
 
-use crate::error::Error;
+use crate::Error;
 use crate::left_out::{LeftOut, Reason};
 use crate::record::{Meta, Op, Reader, Record};
 

@@ -5,7 +5,6 @@
 mod blocks;
 mod container;
 mod dense;
-mod error;
 mod format;
 mod generate;
 mod input;
@@ -13,17 +12,14 @@ mod inspect;
 mod left_out;
 mod merge;
 mod open;
-mod output;
 mod record;
 mod renumber;
-mod rotation;
 mod write;
 
 pub use blocks::{
     BlockOptions, BlockStream, CHUNK_REFERENCES, Counts, Gone, MIN_BLOCK_BYTES, Origin, Ref,
 };
 pub use dense::{Chunks, DenseOptions, DenseTrace};
-pub use error::Error;
 pub use format::{Format, formats, text};
 pub use generate::{GENERATORS, Generator, GeneratorError, GeneratorSpec, Kind, Parameter};
 pub use inspect::inspect;
@@ -32,5 +28,5 @@ pub use merge::merge;
 pub use open::{OpenOptions, open};
 pub use record::{Meta, Op, Reader, Record, Unit};
 pub use renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};
-pub use rotation::{Rotation, RotationOptions};
-pub use write::{Writer, create};
+pub use undercroft_recording::{Error, Writer};
+pub use write::create;

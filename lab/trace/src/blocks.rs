@@ -6,7 +6,7 @@
 
 mod split;
 
-use crate::error::Error;
+use crate::Error;
 use crate::left_out::{LeftOut, Reason};
 use crate::record::{Meta, Op, Reader, Record, Unit};
 use crate::renumber::{BlockNames, Key, MAX_BLOCKS, Renumbering};

@@ -15,13 +15,14 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use undercroft_recording::{Output, Writer, refused};
+
 use crate::format::spaces::Spaces;
 use crate::format::text::check_request;
 use crate::format::vscsi::{damaged, eight, four, whole_records};
 use crate::format::{Entry, Format, Options, Sample};
 use crate::input::Input;
-use crate::output::Output;
-use crate::write::{Refusal, Writer, refused, want_bare, want_unit};
+use crate::write::{Refusal, want_bare, want_unit};
 use crate::{Error, Meta, Op, Reader, Record, Unit};
 
 pub(crate) const ENTRY: Entry = Entry {

@@ -21,10 +21,6 @@ pub(crate) const MAX_LINE: usize = 64 << 10;
 /// Records appended by one call of [`Reader::read`].
 pub(crate) const BATCH: usize = 4096;
 
-/// Largest request in bytes (4 GiB) and in blocks: more is damage, not a request.
-const MAX_BYTES: u64 = 1 << 32;
-const MAX_BLOCKS: u64 = 1 << 24;
-
 /// Bytes in a sector, in every format that counts sectors.
 pub const SECTOR: u64 = 512;
 
@@ -278,10 +274,7 @@ fn is_blank(line: &[u8]) -> bool {
 /// It is not; a length of zero is [`Fault::LeftOut`].
 #[inline]
 pub fn check_request(unit: Unit, address: u64, length: u64) -> Parse<()> {
-    let most = match unit {
-        Unit::Bytes => MAX_BYTES,
-        Unit::Blocks => MAX_BLOCKS,
-    };
+    let most = unit.longest();
     if length == 0 {
         return left_out(Reason::Empty);
     }

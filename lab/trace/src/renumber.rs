@@ -23,8 +23,8 @@
 
 use std::collections::HashMap;
 
+use crate::Error;
 use crate::blocks::Ref;
-use crate::error::Error;
 use undercroft_random::{fibonacci, mix};
 
 /// Most distinct blocks that can be numbered: the top bit of a [`Ref`] is the write flag.

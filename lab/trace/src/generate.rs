@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use undercroft_text::{pair, words};
 
-use crate::error::Error;
+use crate::Error;
 use crate::record::{Meta, Op, Reader, Record, Unit};
 
 /// Records appended at once, roughly.

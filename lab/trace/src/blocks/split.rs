@@ -2,7 +2,7 @@
 //! each of them lies. Nothing here knows of chunks, samples or dense numbers.
 
 use super::{BlockOptions, MIN_BLOCK_BYTES, Origin};
-use crate::error::Error;
+use crate::Error;
 use crate::record::{Meta, Record, Unit};
 use crate::renumber::MAX_BLOCKS;
 

@@ -1,9 +1,5 @@
-//! What one line of a trace says, whatever format it came in: the record, its unit, and the facts
-//! about the whole trace that a reader knows before the first record.
-//!
-//! Splitting records into cache blocks is in `blocks.rs`; the formats are in `format/`.
-
-use crate::left_out::LeftOut;
+//! What one record says, its unit, and the facts about a whole recording or trace that are known
+//! before the first record.
 
 /// What a record says of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +20,21 @@ pub enum Unit {
     Bytes,
     /// One number is one block, whatever the block size is.
     Blocks,
+}
+
+impl Unit {
+    /// The longest length of a record: 4 GiB, or 2^24 blocks. More is damage, not a request.
+    pub fn longest(self) -> u64 {
+        match self {
+            Unit::Bytes => 1 << 32,
+            Unit::Blocks => 1 << 24,
+        }
+    }
+
+    /// Whether a record may have this place: neither empty nor too long, and within 64 bits.
+    pub fn holds(self, address: u64, length: u64) -> bool {
+        (1..=self.longest()).contains(&length) && address.checked_add(length).is_some()
+    }
 }
 
 /// One request of a trace.
@@ -64,32 +75,4 @@ pub struct Meta {
     pub has_buffers: bool,
     /// Whether there are records of evictions among the requests, and numbers of clients.
     pub has_evictions: bool,
-}
-
-/// A trace being read, record by record, in trace order, in bounded memory.
-pub trait Reader: Send {
-    /// Facts about the trace.
-    fn meta(&self) -> &Meta;
-
-    /// Appends the next records (a few thousand at most) to `records`. Nothing appended means the
-    /// end of the trace.
-    ///
-    /// # Errors
-    /// The input is damaged or cannot be read: the error names file, line or byte, and what was
-    /// expected. Records before the damage have been appended; no further call may follow.
-    fn read(&mut self, records: &mut Vec<Record>) -> Result<(), crate::Error>;
-
-    /// Names of the address spaces met so far, indexed by [`Record::space`].
-    fn spaces(&self) -> &[String];
-
-    /// What was met so far that moves no data (discards, flushes, lengths of zero, ...) and is
-    /// therefore no record.
-    fn left_out(&self) -> LeftOut {
-        LeftOut::default()
-    }
-
-    /// Names of the columns that are not used, where the file names its columns.
-    fn unused(&self) -> &[String] {
-        &[]
-    }
 }

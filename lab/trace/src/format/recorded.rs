@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
+use undercroft_recording::{Writer, space_name};
 use crate::format::spaces::Spaces;
 use crate::format::text::{
     Fault, Fields, Lines, Parse, TextFormat, TextReader, check_request, digits, expected, hex,
@@ -18,7 +19,7 @@ use crate::format::text::{
 };
 use crate::format::{Entry, Format, Options};
 use crate::input::Input;
-use crate::write::{Refusal, TextWrite, TextWriter, Writer, space_name, want_unit};
+use crate::write::{Refusal, TextWrite, TextWriter, want_unit};
 use crate::{Error, Meta, Op, Reader, Record, Unit};
 
 pub(crate) const ENTRY: Entry = Entry {
