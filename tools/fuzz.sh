@@ -22,6 +22,7 @@ summary=""
 all="nbd/handshake nbd/requests nbd/client hints/hints server/hinted server/state trace/readers"
 for place in ${FUZZ_TARGETS:-$all}; do
     crate=crates/${place%/*} target=${place#*/}
+    [ -d "$crate" ] || crate=lab/${place%/*}
     echo "fuzz: $target of $crate for $minutes min"
     # Inputs beyond 64 KiB find nothing that shorter ones do not.
     if ! (cd "$crate" && cargo +nightly fuzz run "$target" -- \

@@ -50,8 +50,8 @@ impl Service {
     }
 
     fn status_of(&self, running: &Running) -> String {
-        let (served, absent) = (running.volumes().len(), running.pending_volumes());
-        let away: Vec<_> = absent.iter().map(|(name, _)| name.as_str()).collect();
+        let (served, pending) = (running.volumes().len(), running.pending_volumes());
+        let away: Vec<_> = pending.iter().map(|(name, _)| name.as_str()).collect();
         let away =
             if away.is_empty() { String::new() } else { format!(", away: {}", away.join(" ")) };
         let text = format!("volumes served: {served}{away}{}", self.reload);

@@ -230,11 +230,11 @@ fn announce(args: &Args, running: &Running) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let version = env!("CARGO_PKG_VERSION");
     writeln!(out, "undercroft {version}  serving {}", running.addresses().join(" "))?;
-    let (server, volumes, absent) =
+    let (server, volumes, pending) =
         (running.config(), running.volumes(), running.pending_volumes());
     for (number, config) in server.volumes.iter().enumerate() {
         let name = &config.name;
-        if let Some((_, why)) = absent.iter().find(|(absent, _)| absent == name) {
+        if let Some((_, why)) = pending.iter().find(|(pending, _)| pending == name) {
             writeln!(out, "  volume  {name}  not served yet: {why}")?;
             continue;
         }

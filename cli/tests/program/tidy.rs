@@ -42,7 +42,7 @@ const MAY_USE: &[(&str, &[&str], &[&str])] = &[
     (
         "lab/tools",
         &["cache", "hints", "nbd", "random", "trace"],
-        &["adviser", "client", "server", "sim", "text"],
+        &["adviser", "client", "server", "sim"],
     ),
     ("lab/python", &["cache", "schemes", "sim", "text", "trace"], &[]),
     (

@@ -1,8 +1,8 @@
-//! What can go wrong with a trace, said so that a person can act on it.
+//! What can go wrong with a recording or a trace, said so that a person can act on it.
 
 use std::path::PathBuf;
 
-/// A trace that cannot be read, or one that cannot be written.
+/// A recording or trace that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,5 +1,5 @@
 //! Where a written trace goes: a temporary file beside its place, compressed if its name says so,
-//! and renamed when it is whole. An interrupted conversion leaves nothing under the real name.
+//! and renamed when it is whole. What is interrupted leaves nothing under the real name.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

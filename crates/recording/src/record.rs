@@ -58,7 +58,7 @@ pub struct Record {
     pub client: u8,
 }
 
-/// What a reader knows about its trace before the first record.
+/// What is known about a recording or trace before its first record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Name of the format, as `--format` takes it.

@@ -32,7 +32,7 @@ const CHUNK_NAMES: usize = 128 << 10;
 /// Begins to write a recording with the properties `meta` to `path`.
 ///
 /// # Errors
-/// The system refuses.
+/// The system refuses, or the name ends in `.bz2` or `.xz`, which are not written.
 pub fn create(path: &Path, meta: &Meta) -> Result<Box<dyn Writer>, Error> {
     let mut output = Output::create(path)?;
     let mut header = MAGIC.to_vec();

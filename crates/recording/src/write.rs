@@ -8,8 +8,8 @@ use crate::{Error, Record};
 ///
 /// Dropped without [`Writer::finish`] it leaves no file behind.
 pub trait Writer: Send {
-    /// Appends records. `spaces` are the names met so far, as a reader gives
-    /// them; a space without a name is called by its number.
+    /// Appends records. `spaces` are the names of the spaces met so far; one without a name is
+    /// called by its number.
     ///
     /// # Errors
     /// The system refuses, or the format cannot carry a record: the message says which and why.

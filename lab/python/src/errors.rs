@@ -22,8 +22,19 @@ pub(crate) fn raise(error: Error) -> PyErr {
         }
         Error::Trace(error) => TraceError::new_err(error.to_string()),
         Error::Results { path, source } => os_error(&source, &path),
-        error => PyValueError::new_err(error.to_string()),
+        error => PyValueError::new_err(in_python(&error.to_string())),
     }
+}
+
+/// A text whose options are written as Python has them: `peer_fetch` for `--peer-fetch`.
+fn in_python(text: &str) -> String {
+    let mut parts = text.split("--");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let end = part.find(|c| !is_name(c)).unwrap_or(part.len());
+        all + &part[..end].replace('-', "_") + &part[end..]
+    })
 }
 
 /// `OSError` makes itself a `FileNotFoundError` and the like from the number of the error.

@@ -161,7 +161,7 @@ impl Setup {
                 (
                     self.timing.is_some() || !is_plain,
                     "--timed, --stream-cutoff, --write-back: not under a scheme that moves blocks \
-                     by hints, which has no clock and reloads nothing; leave them out",
+                     by hints; leave them out",
                 ),
                 (
                     self.sharing.is_some() && !has_tree,
@@ -190,7 +190,7 @@ impl Setup {
                 (
                     self.first.is_empty() || self.lower.len() != 1 || self.ratio.is_some(),
                     "several clients or servers, or --timed: two levels, --l1 and the servers as \
-                     --l2",
+                     --l2; leave --ratio, --l3 and --lower out",
                 ),
             ],
             Rule::Placement(_) => &[(
@@ -207,7 +207,7 @@ impl Setup {
     }
 
     /// Simulates. `progress` is called with the references done so far; with a clock and a
-    /// placement of two simulations, of which the second is without placement.
+    /// placement, of two simulations, of which the second is without placement.
     ///
     /// # Errors
     /// Those of [`check`](Self::check); the levels cannot be combined like this, the trace cannot

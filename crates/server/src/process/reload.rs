@@ -334,8 +334,8 @@ impl Running {
             }
             match self.opener() {
                 Ok(opener) => {
-                    let arrival = opener.wait_for(config);
-                    self.opening.insert(name.clone(), arrival);
+                    let task = opener.wait_for(config);
+                    self.opening.insert(name.clone(), task);
                 }
                 Err(error) => problem!(self, error, volume = name;
                     "the next SIGHUP tries it: {error}"

@@ -208,7 +208,7 @@ async fn kill_below(world: &Arc<World>, power: bool, random: &mut Random) -> Res
     // Servers above it are told by their next FLUSH.
     if timeout(2 * NOTICES, connected).await.is_err() || first > 1 {
         for volume in &is_lost {
-            nudge(world, *volume).await;
+            nudge(world, *volume).await?;
         }
     }
     sleep(NOTICES).await;
@@ -240,7 +240,7 @@ fn lose_below(world: &World, volume: usize, levels: &Range<usize>, power: bool) 
         world.history.event(volume, Event::FailedLostBelow);
     } else {
         world.history.event(volume, Event::LostBelow);
-        world.history.owe(volume, lost.as_deref());
+        world.history.owe(volume, levels.start, lost.as_deref());
     }
     true
 }
@@ -248,21 +248,25 @@ fn lose_below(world: &World, volume: usize, levels: &Range<usize>, power: bool) 
 /// Asks for something that has to come from the server below, and that tells of its losses. A FLUSH
 /// that fails in another way than with EIO, since a disk is full, does not: then that is mended,
 /// and it is asked again, since what was under way may still fail.
-async fn nudge(world: &Arc<World>, volume: usize) {
+///
+/// # Errors
+/// No FLUSH succeeds or tells of them.
+async fn nudge(world: &Arc<World>, volume: usize) -> Result<(), String> {
     let name = &world.scenario.volumes[volume].name;
     for _ in 0..5 {
-        let Ok((end, _wire)) = world.connect(51, 4096) else { return };
+        let Ok((end, _wire)) = world.connect(51, 4096) else { return Ok(()) };
         let options = ClientOptions::default();
-        let Ok(client) = Client::over(end, name, &options).await else { return };
+        let Ok(client) = Client::over(end, name, &options).await else { return Ok(()) };
         let flushed = timeout(PATIENCE, client.flush()).await;
         client.close().await;
         world.log.line(|| format!("== v{volume} is asked to flush: {flushed:?}"));
         if let Ok(Ok(()) | Err(ClientError::Server { failure: Failure::Io, .. })) = flushed {
-            return;
+            return Ok(());
         }
         world.lowest().disks().iter().for_each(Disk::heal);
         sleep(NOTICES / 4).await;
     }
+    Err(format!("v{volume}: no FLUSH succeeds, or tells of what was lost below"))
 }
 
 async fn reload(

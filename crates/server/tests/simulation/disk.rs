@@ -32,6 +32,9 @@ use crate::report::Log;
 
 pub use service::Service;
 
+/// Most changes that no flush has covered: with more it makes the oldest durable by itself.
+const VOLATILE_MAX: usize = 1024;
+
 /// Bytes of a sector: what is written as a whole, or not.
 pub const SECTOR: u64 = 512;
 
@@ -434,7 +437,11 @@ impl State {
     fn put(&mut self, offset: u64, data: Bytes, kept: bool) {
         if !data.is_empty() {
             self.current[offset as usize..][..data.len()].copy_from_slice(&data);
+            let data = Bytes::copy_from_slice(&data);
             self.volatile.push_back(Change { offset, data, kept });
+            if self.volatile.len() > VOLATILE_MAX {
+                self.flush(self.first + 1);
+            }
         }
     }
 

@@ -212,12 +212,18 @@ async fn take_turns(world: &Arc<World>, name: &str, bytes: u64) -> Option<String
     let mut found = None;
     if let Ok((end, _wire)) = world.connect(61, 4096) {
         if let Ok(client) = Client::over(end, name, &ClientOptions::default()).await {
-            for turn in 0..200_u64 {
+            for turn in 0..400_u64 {
                 let (before, began) = (answered(), Instant::now());
                 let into = vec![Box::new(vec![0_u8; 512]) as _];
-                let (_, result) = client.read(turn * 4096 % bytes, into).await;
+                // Twice, since the first may come from below without any time passing.
+                let (_, result) = client.read(turn / 2 * 4096 % bytes, into).await;
                 let served = (answered() - before) / REPLY;
-                if is_cached && result.is_ok() && began == Instant::now() && served > most {
+                if is_cached
+                    && turn % 2 == 1
+                    && result.is_ok()
+                    && began == Instant::now()
+                    && served > most
+                {
                     found = Some(format!("a cached read waited for {served} requests of others"));
                 }
                 if result.is_err() {

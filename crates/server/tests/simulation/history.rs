@@ -119,8 +119,9 @@ pub struct State {
     open_sessions: BTreeMap<u32, usize>,
     /// Sessions that were open when something was lost below, and when: to be told.
     pub owed: Vec<(u32, Step)>,
-    /// What was answered before, a server may have made durable by the FLUSH of its own start.
-    started: Step,
+    /// Until when changes may have been made durable by the FLUSH with which a server begins, by
+    /// its level.
+    started: BTreeMap<usize, Step>,
     /// From when to when nobody had a right to a volume.
     pub shut: Vec<(usize, Step, Step)>,
     next_session: u32,
@@ -137,7 +138,7 @@ impl History {
             events: Vec::new(),
             open_sessions: BTreeMap::new(),
             owed: Vec::new(),
-            started: 0,
+            started: BTreeMap::new(),
             shut: Vec::new(),
             next_session: 0,
             next_operation: INITIAL + 1,
@@ -219,9 +220,10 @@ impl History {
         state.events.push((step, volume, event));
     }
 
-    /// Values of sectors of a volume were lost below, or nobody knows which. If any of them was
-    /// answered and not flushed, the sessions of the volume have to hear of it.
-    pub fn owe(&self, volume: usize, lost: Option<&[(u64, Value)]>) {
+    /// Values of sectors of a volume were lost by the server of a level and those below it, or
+    /// nobody knows which. If any of them was answered and not flushed, the sessions of the volume
+    /// have to hear of it.
+    pub fn owe(&self, volume: usize, level: usize, lost: Option<&[(u64, Value)]>) {
         let mut state = self.lock();
         let saves_until = |o: &Operation| match (lost.is_some(), o.end) {
             (true, Some((_, End::Done))) => o.call,
@@ -243,7 +245,8 @@ impl History {
             (*of == volume && was_saved).then_some(*step)
         };
         let ends = state.events.iter().filter_map(saved);
-        let started = lost.is_none().then_some(state.started);
+        let above = state.started.range(..level).map(|(_, step)| *step);
+        let started = above.max().filter(|_| lost.is_none());
         let flushed = flushes.map(|(_, o)| saves_until(o)).chain(ends).chain(started);
         let flushed = flushed.max().unwrap_or(0);
         let is_lost = of_volume.filter(|(_, o)| !o.durable).any(|(number, o)| {
@@ -273,9 +276,10 @@ impl History {
     }
 
     /// Servers are started, and flush what is there, or have done so.
-    pub fn start(&self, is_done: bool) {
+    pub fn start(&self, levels: Range<usize>, is_done: bool) {
         let mut state = self.lock();
-        state.started = if is_done { state.step } else { Step::MAX };
+        let step = if is_done { state.step } else { Step::MAX };
+        state.started.extend(levels.map(|level| (level, step)));
     }
 
     /// Nobody had a right to a volume from then until now.

@@ -22,6 +22,8 @@ pub const FOUND: &[(u64, &str)] = &[
     (42502, "the checker: as 38269, without a flood"),
     (59776, "the checker: what a power cut leaves cannot be lost with the server below"),
     (71133, "the checker: the FLUSH of a server's start made durable what came just after"),
+    (89665, "the checker: a read from below may take no time, and is not a cached one"),
+    (90862, "the simulated disk: it kept whole writes that no flush ever covered"),
     (1882931198952408, "without a cache, a repeated write replaced one that was answered since"),
 ];
 

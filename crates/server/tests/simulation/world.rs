@@ -135,8 +135,8 @@ impl World {
 
     /// Some of the servers, the lowest first.
     pub async fn start_some(&self, levels: Range<usize>) -> Result<(), String> {
-        self.history.start(false);
-        for node in self.nodes[levels].iter().rev() {
+        self.history.start(levels.clone(), false);
+        for node in self.nodes[levels.clone()].iter().rev() {
             node.start().await?;
         }
         let (history, starts) = (self.history.clone(), Arc::clone(&self.starts));
@@ -144,7 +144,7 @@ impl World {
         tokio::spawn(async move {
             sleep(STARTS).await;
             if starts.load(Ordering::SeqCst) == number {
-                history.start(true);
+                history.start(levels, true);
             }
         });
         Ok(())

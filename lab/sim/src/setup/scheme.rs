@@ -62,14 +62,14 @@ impl Caches {
     /// A tree of caches from a file. `unique`: distinct blocks of the trace, for sizes in percent.
     ///
     /// # Errors
-    /// The file cannot be read or is no topology; the message begins with `topology` and its path.
+    /// The file cannot be read, or is no topology; the message begins with `--topology` and it.
     fn of_file(path: &Path, block_bytes: u32, unique: u32) -> Result<Self, Error> {
         let of_file = || -> Result<Self, String> {
             let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
             let file = toml::from_str::<File>(&text).map_err(|e| e.to_string())?;
             file.caches(block_bytes, unique)
         };
-        of_file().map_err(|why| Error::Request(format!("topology {}: {why}", path.display())))
+        of_file().map_err(|why| Error::Request(format!("--topology {}: {why}", path.display())))
     }
 }
 

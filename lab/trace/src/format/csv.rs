@@ -44,7 +44,6 @@ use std::path::Path;
 
 use memchr::{memchr, memchr2};
 
-use undercroft_recording::{Writer, space_name};
 use crate::format::spaces::Spaces;
 use crate::format::text::{
     Fault, Lines, Parse, SECTOR, TextFormat, TextReader, check_request, expected, sectors, shown,
@@ -53,6 +52,7 @@ use crate::format::{Entry, Format, Options, Sample};
 use crate::input::Input;
 use crate::write::{Refusal, TextWrite, TextWriter};
 use crate::{Error, Meta, Op, Reader, Record, Unit};
+use undercroft_recording::{Writer, space_name};
 
 use columns::{Clock, Role, check_roles, description, header_roles, is_flag, misunderstood, role};
 use values::{Codes, Ops, clock_of, hash, is_word_of_op, number, time};

@@ -8,7 +8,6 @@
 use std::io::Write;
 use std::path::Path;
 
-use undercroft_recording::{Writer};
 use crate::format::spaces::Spaces;
 use crate::format::spc::disk_meta;
 use crate::format::text::{
@@ -17,6 +16,7 @@ use crate::format::text::{
 use crate::format::{Entry, Format};
 use crate::write::{Labels, Refusal, TextWrite, TextWriter, want_unit};
 use crate::{Error, Meta, Op, Record, Unit};
+use undercroft_recording::Writer;
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {

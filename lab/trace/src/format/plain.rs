@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use undercroft_recording::{Writer};
 use crate::format::lis::bare_meta;
 use crate::format::spaces::Spaces;
 use crate::format::text::{Fields, Lines, Parse, TextFormat, TextReader, check_request};
 use crate::format::{Entry, Format};
 use crate::write::{Refusal, TextWrite, TextWriter, want_bare, want_unit};
 use crate::{Error, Meta, Op, Record, Unit};
+use undercroft_recording::Writer;
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {

@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
-use undercroft_recording::{Writer, space_name};
 use crate::format::spaces::Spaces;
 use crate::format::text::{
     Fault, Fields, Lines, Parse, TextFormat, TextReader, check_request, digits, expected, hex,
@@ -21,6 +20,7 @@ use crate::format::{Entry, Format, Options};
 use crate::input::Input;
 use crate::write::{Refusal, TextWrite, TextWriter, want_unit};
 use crate::{Error, Meta, Op, Reader, Record, Unit};
+use undercroft_recording::{Writer, space_name};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {

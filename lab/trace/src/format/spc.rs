@@ -6,7 +6,6 @@
 use std::io::Write;
 use std::path::Path;
 
-use undercroft_recording::{Writer};
 use crate::format::spaces::Spaces;
 use crate::format::text::{
     Fields, Lines, Parse, SECTOR, TextFormat, TextReader, check_request, expected, sectors, whole,
@@ -15,6 +14,7 @@ use crate::format::text::{
 use crate::format::{Entry, Format};
 use crate::write::{Labels, Refusal, TextWrite, TextWriter, want_unit};
 use crate::{Error, Meta, Op, Record, Unit};
+use undercroft_recording::Writer;
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {

@@ -32,7 +32,8 @@ pub struct Register<'a> {
     lost_below: Option<Step>,
     /// What was answered does not go back then.
     keeps_answered: bool,
-    /// The store may do a write that it refused once a TRIM has dropped what was written.
+    /// The store may execute late a write that it has refused. A TRIM drops what would have
+    /// replaced it.
     is_late: bool,
 }
 
@@ -48,7 +49,7 @@ struct Possible {
     /// By slot: it had its moment, or can have none any more.
     done: u128,
     has_gone_back: bool,
-    /// Nothing was written since a TRIM.
+    /// Nothing was written since a TRIM, and the store may execute what it refused before.
     is_trimmed: bool,
     /// When the current operation had its moment.
     since: Step,
@@ -471,7 +472,18 @@ impl<'a> Register<'a> {
             self.over.entry(open.number).or_insert(step);
         }
         self.lost_below = None;
-        self.possible.iter_mut().for_each(|possible| possible.done = 0);
+        // A volume is opened only when nothing is late of those that had it before.
+        // Nothing from before a TRIM is durable, so what there may be depends on the floor alone.
+        let trimmed = self.possible.iter().filter(|possible| possible.is_trimmed);
+        let by_floor: BTreeMap<u32, Possible> = trimmed.map(|p| (p.floor, *p)).collect();
+        for possible in by_floor.into_values() {
+            let survivors = self.survivors(&possible, step).into_iter();
+            let late = survivors.map(|current| Possible { current, since: step, ..possible });
+            self.possible.extend(late);
+        }
+        for possible in &mut self.possible {
+            (possible.done, possible.is_trimmed) = (0, false);
+        }
     }
 
     /// What the sector may hold after what was not durable was lost.
