@@ -500,3 +500,33 @@ fn crates_use_those_below_them_only() {
     assert_eq!(crates + 1, MAY_USE.len(), "a crate that the table does not know");
     report("arrows that are not among those allowed", &wrong);
 }
+
+/// The picture of crates in the document on the architecture, made from the table of this file:
+/// those above come first. Random numbers, which most use, are left out.
+fn picture() -> String {
+    let list = |names: &[&str]| {
+        let names = names.iter().copied().filter(|name| *name != "random");
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let mut text = String::from("    cli ---------> everything below\n");
+    for wing in ["lab", "crates"] {
+        text += &format!("\n    {wing}/\n");
+        for (folder, uses, tests_use) in MAY_USE.iter().rev() {
+            let Some(name) = folder.strip_prefix(&format!("{wing}/")) else { continue };
+            let (uses, tests_use) = (list(uses), list(tests_use));
+            let uses = if uses.is_empty() { "nothing of ours" } else { &uses };
+            let arrow = "-".repeat(12 - name.len());
+            let tests = format!(" (its tests: {tests_use})");
+            let tests = if tests_use.is_empty() { "" } else { &tests };
+            text += &format!("    {name} {arrow}> {uses}{tests}\n");
+        }
+    }
+    text
+}
+
+#[test]
+fn the_picture_of_crates_is_what_they_use() {
+    let text = fs::read_to_string(root().join("docs/developer/architecture.md")).unwrap();
+    let picture = picture();
+    assert!(text.contains(&picture), "docs/developer/architecture.md is to contain:\n\n{picture}");
+}
