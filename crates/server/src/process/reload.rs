@@ -334,8 +334,7 @@ impl Running {
             }
             match self.opener() {
                 Ok(opener) => {
-                    let task = opener.wait_for(config);
-                    self.opening.insert(name.clone(), task);
+                    self.opening.insert(name.clone(), opener.wait_for(config));
                 }
                 Err(error) => problem!(self, error, volume = name;
                     "the next SIGHUP tries it: {error}"

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::future::{BoxFuture, WeakShared};
 
 use crate::answer::Failed;
 use crate::clock;
@@ -145,8 +145,8 @@ impl Volume {
     }
 }
 
-/// A flush that several requests wait for.
-type Together = Shared<BoxFuture<'static, Result<(), Failed>>>;
+/// A flush that several requests wait for. It holds the volume, so it is gone with the last of them.
+type Together = WeakShared<BoxFuture<'static, Result<(), Failed>>>;
 
 /// The flushes of a store: at most one runs.
 #[derive(Default)]
@@ -172,8 +172,14 @@ impl Flushes {
             *sleep_lock(&all.next) = None;
             flush.await
         };
-        let next = sleep_lock(&self.next).get_or_insert_with(|| in_turn.boxed().shared()).clone();
-        next.await
+        let flush = {
+            let mut next = sleep_lock(&self.next);
+            let waiting = next.as_ref().and_then(WeakShared::upgrade);
+            let flush = waiting.unwrap_or_else(|| in_turn.boxed().shared());
+            *next = flush.downgrade();
+            flush
+        };
+        flush.await
     }
 }
 
@@ -186,5 +192,34 @@ pub(crate) async fn flusher(volume: Weak<Volume>) {
         let wanted = Arc::clone(&volume.flush_wanted);
         drop(volume);
         let _ = tokio::time::timeout(tick, wanted.notified()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+
+    use futures_util::poll;
+
+    use super::Flushes;
+
+    #[tokio::test]
+    async fn a_flush_that_nobody_waits_for_any_more_is_dropped() {
+        let (flushes, volume) = (Arc::new(Flushes::default()), Arc::new(()));
+        let running = flushes.turn.lock().await;
+        {
+            let held = Arc::clone(&volume);
+            let mut first = pin!(flushes.share(async move {
+                drop(held);
+                Ok(())
+            }));
+            let mut second = pin!(flushes.share(async { unreachable!("it shares the first") }));
+            assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
+            assert_eq!(Arc::strong_count(&volume), 2);
+        }
+        assert_eq!(Arc::strong_count(&volume), 1, "the volume could never be dropped");
+        drop(running);
+        flushes.share(async { Ok(()) }).await.unwrap();
     }
 }
