@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
-use crate::tracker::now_us;
+use crate::clock::now_us;
 
 /// Set while a filter is in force or about to be; the lower bits count [`Permit`]s.
 const FILTERED: u32 = 1 << 31;

@@ -16,6 +16,7 @@
 //! | `tracker` | what a call means for all of these |
 //! | `kept`, `contents`, `own_memory` | what is in a frame that is about to be overwritten |
 //! | `record`, `ring`, `sender`, `session` | the way of an eviction to the server |
+//! | `clock` | the time, and what a scan costs |
 //! | `calls`, `recording` | requests and evictions for a recorder, which is another process |
 //! | `status` | all of it seen from another process |
 //!
@@ -30,11 +31,12 @@
 //!
 //! `unsafe` code calls the system where safe libraries do not suffice: the mapping of the segment
 //! (`segment/mapping.rs`), extents (`extents.rs`), the sender's descriptor table
-//! (`sender/alone.rs`), prefetching (`ahead.rs`), reading frames (`own_memory.rs`), and the clock
-//! and the program's descriptors (`tracker.rs`).
+//! (`sender/alone.rs`), prefetching (`ahead.rs`), reading frames (`own_memory.rs`), the clock
+//! (`clock.rs`), and the program's descriptors (`tracker.rs`).
 
 mod ahead;
 mod calls;
+mod clock;
 pub mod contents;
 pub mod device;
 pub mod extents;
@@ -60,8 +62,9 @@ mod text;
 mod tracker;
 
 pub use calls::CallKind;
+pub use clock::now_us;
 pub use kept::Kept;
 pub use settings::{Settings, SettingsError};
 pub use status::Status;
 pub use table::GRANULE;
-pub use tracker::{Direction, StartError, Tracked, Tracker, Transfer, now_us};
+pub use tracker::{Direction, StartError, Tracked, Tracker, Transfer};

@@ -5,13 +5,13 @@ use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::calls::{Call, CallKind};
+use crate::clock::now_us;
 use crate::ring::{Next, Ring};
 use crate::segment::layout::{CALLS_LOST, RECORDER};
 use crate::segment::{Segment, State, is_alive};
 use crate::sender::{At, Places};
 use crate::space;
 use crate::table::GRANULE;
-use crate::tracker::now_us;
 
 /// How long a record may stay incomplete before it is skipped, in microseconds.
 const TORN_US: u64 = 1_000_000;

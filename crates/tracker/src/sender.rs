@@ -28,6 +28,7 @@ use rustix::thread::{NanosleepRelativeResult, futex, nanosleep};
 use rustix::time::Timespec;
 use undercroft_hints::{BlockRun, EvictFlags};
 
+use crate::clock::now_us;
 use crate::contents::{Contents, Ticket};
 use crate::filter;
 use crate::record::{Item, Record};
@@ -39,7 +40,7 @@ use crate::settings::{Log, Settings, Volume};
 use crate::space;
 use crate::table::{GRANULE, Key, Table};
 use crate::text;
-use crate::tracker::{Tracker, now_us};
+use crate::tracker::Tracker;
 
 /// Interval between checks of the ring while there is work, in microseconds.
 const BUSY_US: u64 = 5_000;

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::read;
 
+use crate::clock::now_us;
 use crate::filter;
 use crate::segment::layout::{CREATOR, SENDER, SPACES};
 use crate::segment::{Segment, is_alive};
 use crate::settings::Frames;
-use crate::tracker::now_us;
 
 /// Most shared mappings that are distinguished; the largest ones are used.
 const RANGES_MAX: usize = 64;

@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, readlinkat_raw, statx};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::calls::{self, Call, CallKind};
+use crate::clock::now_us;
 use crate::device::{self, Backing, Node};
 use crate::fds::{self, Fd};
 use crate::files::{Files, Identity, PATH_MAX};
@@ -26,25 +26,6 @@ use crate::text::{self, Text};
 /// memory is not a page (InnoDB's doublewrite area at start, or a scan of a log): the blocks that
 /// it overwrites have left, and it makes no frames.
 pub(crate) const LONGEST_PAGE: u64 = 64 << 10;
-
-/// The monotonic clock in microseconds; does not change `errno`. Where a filter may forbid to ask
-/// the system, it is exact to a few milliseconds only: that clock is never the system's to read.
-#[inline]
-pub fn now_us() -> u64 {
-    let clock = if filter::is_on() { libc::CLOCK_MONOTONIC_COARSE } else { libc::CLOCK_MONOTONIC };
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the C library's function fills in the value. It is used because it takes the kernel's
-    // fast path wherever there is one, which other ways to read the clock do not under valgrind.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
-}
-
-/// Processor time of the calling thread in microseconds. What a scan costs is measured by it: on a
-/// busy machine a scan may be interrupted for long, and costs no more for that.
-pub(crate) fn cpu_us() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
-}
 
 /// Why tracking cannot start.
 #[derive(Debug, thiserror::Error)]

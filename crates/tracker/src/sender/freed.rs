@@ -9,12 +9,13 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::clock::{cpu_us, now_us};
 use crate::own_memory::read_scattered;
 use crate::pools::{Pool, Pools};
 use crate::record::Record;
 use crate::segment::Count;
 use crate::table::{GRANULE, Place, Table};
-use crate::tracker::{Tracker, cpu_us, now_us};
+use crate::tracker::Tracker;
 
 /// How a database marks the frames that it frees.
 struct Mark {

@@ -1,9 +1,10 @@
 //! Periodic scans of the whole table: for memory that is not a cache, and for pools.
 
+use crate::clock::{cpu_us, now_us};
 use crate::pools::{self, Pools};
 use crate::segment::{Count, Sent};
 use crate::table::{Strays, Table};
-use crate::tracker::{Tracker, cpu_us, now_us};
+use crate::tracker::Tracker;
 
 /// Interval between searches for strays, in microseconds.
 const STRAYS_US: u64 = 10_000_000;
