@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep_until};
 use undercroft_text::Time;
 
 use crate::kind::{Description, Kind, StoreSpec, Words};
-use crate::open::OpenOptions;
-use crate::parse::{Parsed, Text, write_options};
+use crate::open::{OpenOptions, invalid};
+use crate::parse::{Parsed, TIME_MAX, Text, write_options};
 use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 use undercroft_random::SplitMix64;
 
@@ -38,7 +38,7 @@ pub struct Delay {
 
 impl Delay {
     /// Longest service time that is accepted.
-    pub const MAX: Duration = Duration::from_secs(3600);
+    pub const MAX: Duration = TIME_MAX;
 
     /// Most requests served at the same time.
     pub const QUEUE_MAX: u32 = 65_536;
@@ -139,12 +139,11 @@ impl DelayStore {
     pub fn new(inner: Arc<dyn Store>, delay: Delay) -> io::Result<DelayStore> {
         let queue_fits = delay.queue.is_none_or(|queue| (1..=Delay::QUEUE_MAX).contains(&queue));
         if delay.min > delay.max || delay.max > Delay::MAX || !queue_fits {
-            let why = format!(
+            return Err(invalid(&format!(
                 "delay: times in order and up to {} s, a queue of 1 to {}",
                 Delay::MAX.as_secs(),
                 Delay::QUEUE_MAX
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            )));
         }
         let schedule = Schedule { random: SplitMix64::new(delay.seed), free: BinaryHeap::new() };
         Ok(DelayStore { inner, delay, schedule: Mutex::new(schedule) })

@@ -20,6 +20,7 @@ use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready, wrap};
+use crate::open::invalid;
 use crate::pool::IoPool;
 use crate::store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
@@ -144,16 +145,16 @@ impl FileStore {
 
     fn open_named(path: &Path, options: &FileOptions, name: &str) -> io::Result<FileStore> {
         if !(1..=FileOptions::THREADS_MAX).contains(&options.threads) {
-            return invalid(format!("threads must be 1 to {}", FileOptions::THREADS_MAX));
+            return Err(invalid(&format!("threads must be 1 to {}", FileOptions::THREADS_MAX)));
         }
         let opened = open_or_make(path, options)?;
         let alignment = if options.direct { direct_alignment(&opened)? } else { 1 };
         if opened.size % u64::from(alignment) != 0 {
-            return invalid(format!(
+            return Err(invalid(&format!(
                 "direct I/O needs a size that is a multiple of {alignment}, not {}; \
                  extend the file or open it without `direct`",
                 opened.size
-            ));
+            )));
         }
         let holes = Holes::new(&opened.file, opened.sector_bytes, opened.size)?;
         let facts = Facts {
@@ -352,7 +353,7 @@ fn open_or_make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
     };
     let device = metadata.file_type().is_block_device();
     if !device && !metadata.is_file() {
-        return invalid("is neither a regular file nor a block device".to_owned());
+        return Err(invalid("is neither a regular file nor a block device"));
     }
     let mut flags = if options.direct { OFlags::DIRECT } else { OFlags::empty() };
     if device && !options.read_only {
@@ -371,9 +372,9 @@ fn open_or_make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
     lock::lock(&file, options.read_only)?;
     let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
     if let Some(wanted) = options.size.filter(|wanted| *wanted != size) {
-        return invalid(format!(
+        return Err(invalid(&format!(
             "exists with {size} bytes, not {wanted}; leave the size away, or resize it first"
-        ));
+        )));
     }
     let sector_bytes = if device { Some(rustix::fs::ioctl_blksszget(&file)?) } else { None };
     Ok(Opened { file, size, sector_bytes, is_new: false })
@@ -397,7 +398,7 @@ fn make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
         return Err(missing("does not exist, and is to be read-only"));
     }
     if size > MAX_BYTES {
-        return invalid(format!("at most {MAX_BYTES} bytes can be addressed, not {size}"));
+        return Err(invalid(&format!("at most {MAX_BYTES} bytes can be addressed, not {size}")));
     }
     let flags = if options.direct { OFlags::DIRECT } else { OFlags::empty() };
     let file = open_options(options, flags).create_new(true).open(path)?;
@@ -447,10 +448,6 @@ fn direct_alignment(opened: &Opened) -> io::Result<u32> {
         ));
     }
     Ok(if alignment.is_power_of_two() { alignment } else { DIRECT_ALIGNMENT })
-}
-
-fn invalid<T>(why: String) -> io::Result<T> {
-    Err(io::Error::new(ErrorKind::InvalidInput, why))
 }
 
 fn panicked() -> io::Error {

@@ -1,25 +1,6 @@
-//! The kinds of stores: the table `KINDS`, and the syntax by which users choose one. A new kind is
-//! one file beside this one and one line in the table; `docs/developer/add-a-store.md` shows how.
-//!
-//! ```text
-//! STORE  = NAME [ "(" OPTION { "," OPTION } ")" ] ":" PLACE
-//!        | ("delay" | "fail") [ "(" ... ")" ] ":" STORE
-//!        | "concat(" STORE { ";" STORE } ")"
-//!        | "stripe(" SIZE ";" STORE { ";" STORE } ")"
-//!
-//! file:PATH  file(direct,threads=32,size=1GiB):PATH     a file or block device
-//! mem:  mem(1GiB):                                      memory
-//! s3://BUCKET/PREFIX  gs://...  az://...                an object store; s3(object=8MiB)://...
-//! s3(lease=off)://BUCKET/PREFIX                        without what keeps a second server away
-//! object-file:PATH  object-memory:                      an object store in a folder or in memory
-//! nbd://HOST[:PORT]/EXPORT  nbd+unix:///EXPORT?socket=PATH  nbds://...  nbds+unix://...
-//! delay(5ms):  delay(2ms..8ms,queue=4,seed=1):          a disk that takes its time
-//! fail(read,n=3):  fail(write,p=0.01,seed=7,short=enospc):  fail(flush,every=2,stall=1s):
-//! fail(write,at=1MiB..2MiB):                            a bad place
-//! ```
-//! Options are in parentheses right behind the name. A path may stand in double quotes. It must
-//! where a character of it would separate: parentheses and semicolons within `concat` and `stripe`,
-//! commas in a volume's flag.
+//! What a kind of store is, and how a text becomes a store of one of them: the name of a kind, its
+//! options in parentheses, and what follows. Not here: which kinds there are, and what users may
+//! write (`kinds.rs`).
 
 #[cfg(test)]
 mod tests;
@@ -27,31 +8,11 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::open::OpenOptions;
-use crate::parse::{Parsed, Setting, SpecError, Text};
+use crate::parse::{Parsed, Setting, Text};
 use crate::store::{Answer, Store};
-
-/// The kinds, by file.
-static KINDS: &[&[Kind]] = &[
-    &crate::file::KINDS,
-    &crate::memory::KINDS,
-    &crate::object::KINDS,
-    &crate::nbd::KINDS,
-    &crate::span::KINDS,
-    &crate::delay::KINDS,
-    &crate::fail::KINDS,
-];
-
-/// Every kind, in the order of help and error texts.
-pub fn kinds() -> impl Iterator<Item = &'static Kind> {
-    KINDS.iter().copied().flatten()
-}
-
-/// Longest accepted text in bytes.
-const MAX_TEXT: usize = 64 << 10;
 
 /// Most nested wrappers and lists.
 const MAX_DEPTH: u32 = 16;
@@ -124,21 +85,6 @@ impl StoreSpec {
         StoreSpec(Arc::new(description))
     }
 
-    /// Parses a text with the kinds in `more` and those of [`kinds`].
-    ///
-    /// # Errors
-    /// Where the text is wrong, and what is expected there.
-    pub fn parse_with(text: &str, more: &'static [Kind]) -> Parsed<StoreSpec> {
-        let all = Text::new(text);
-        if text.len() > MAX_TEXT {
-            return all.fail("at most 64 KiB of text");
-        }
-        if let Some(at) = text.find(|c: char| c.is_control()) {
-            return all.range(at, text.len()).fail("no control characters");
-        }
-        parse(all, more, 0)
-    }
-
     /// Opens the store; see [`Description::open`].
     ///
     /// # Errors
@@ -171,14 +117,6 @@ impl StoreSpec {
     }
 }
 
-impl FromStr for StoreSpec {
-    type Err = SpecError;
-
-    fn from_str(text: &str) -> Parsed<StoreSpec> {
-        StoreSpec::parse_with(text, &[])
-    }
-}
-
 impl fmt::Display for StoreSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -205,7 +143,7 @@ pub struct Words<'a> {
     pub inside: Option<Text<'a>>,
     /// The text behind that.
     pub rest: Text<'a>,
-    more: &'static [Kind],
+    known: &'a [&'static Kind],
     depth: u32,
 }
 
@@ -228,22 +166,23 @@ impl<'a> Words<'a> {
     /// # Errors
     /// As for the whole text.
     pub fn store(&self, text: Text<'a>) -> Parsed<StoreSpec> {
-        parse(text, self.more, self.depth + 1)
+        parse(text, self.known, self.depth + 1)
     }
 }
 
-fn parse(all: Text<'_>, more: &'static [Kind], depth: u32) -> Parsed<StoreSpec> {
+/// Parses a text as a store of one of the known kinds, within `depth` others.
+pub(crate) fn parse(all: Text<'_>, known: &[&'static Kind], depth: u32) -> Parsed<StoreSpec> {
     if depth == MAX_DEPTH {
         return all.fail("at most 16 wrappers and lists around one another");
     }
     let name_end = all.text().find(['(', ':']).unwrap_or(all.text().len());
     let (name, rest) = (all.range(0, name_end), all.range(name_end, all.text().len()));
-    let known = || kinds().chain(more);
     let (inside, rest) = rest.parentheses()?;
-    let Some(kind) = known().find(|kind| kind.name == name.text()) else {
-        let forms: Vec<_> = known().map(|kind| kind.form).filter(|form| !form.is_empty()).collect();
+    let Some(kind) = known.iter().find(|kind| kind.name == name.text()) else {
+        let forms = known.iter().map(|kind| kind.form).filter(|form| !form.is_empty());
+        let forms: Vec<_> = forms.collect();
         let (last, others) = forms.split_last().unwrap_or((&"", &[]));
         return all.fail(&format!("a store: {} or {last}", others.join(", ")));
     };
-    (kind.parse)(&Words { name: kind.name, inside, rest, more, depth })
+    (kind.parse)(&Words { name: kind.name, inside, rest, known, depth })
 }

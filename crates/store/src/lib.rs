@@ -7,6 +7,7 @@ mod delay;
 mod fail;
 mod file;
 mod kind;
+mod kinds;
 mod medium;
 mod memory;
 mod nbd;
@@ -20,7 +21,8 @@ mod store;
 pub use delay::{Delay, DelayStore};
 pub use fail::{FailHandle, FailRule, FailStore, FailWith, Failure, RequestKind, Trigger};
 pub use file::{FileOptions, FileStore};
-pub use kind::{Description, Kind, StoreSpec, Words, kinds};
+pub use kind::{Description, Kind, StoreSpec, Words};
+pub use kinds::kinds;
 pub use medium::os_error;
 pub use memory::MemoryStore;
 #[cfg(feature = "object")]

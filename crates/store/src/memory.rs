@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -80,10 +80,8 @@ impl MemoryStore {
 
     pub(crate) fn with_access(size: u64, read_only: bool) -> io::Result<MemoryStore> {
         if size > MAX_BYTES {
-            return Err(io::Error::new(
-                ErrorKind::InvalidInput,
-                format!("mem: at most {MAX_BYTES} bytes can be addressed, not {size}"),
-            ));
+            let why = format!("mem: at most {MAX_BYTES} bytes can be addressed, not {size}");
+            return Err(invalid(&why));
         }
         let name = "mem:".to_owned();
         let facts = Facts { size, alignment: 1, read_only, zeroes_fast: !read_only, name };

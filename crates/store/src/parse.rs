@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use undercroft_text::{Bytes, Time, outside_quotes, unquoted};
 
@@ -16,6 +17,9 @@ pub struct SpecError {
     /// What is expected there.
     pub expected: String,
 }
+
+/// Longest time that a text may give.
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(3600);
 
 /// A parsed value, or the error.
 pub type Parsed<T> = Result<T, SpecError>;
@@ -145,9 +149,9 @@ impl<'a> Text<'a> {
     ///
     /// # Errors
     /// It is not such a time.
-    pub fn time(self) -> Parsed<std::time::Duration> {
+    pub fn time(self) -> Parsed<Duration> {
         match self.text().parse() {
-            Ok(Time(time)) if time <= crate::Delay::MAX => Ok(time),
+            Ok(Time(time)) if time <= TIME_MAX => Ok(time),
             _ => self.fail("a time of at most an hour, such as 5ms, 200us or 1s"),
         }
     }

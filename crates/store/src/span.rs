@@ -7,13 +7,14 @@
 
 mod spec;
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
+use crate::open::invalid;
 use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 
 pub(crate) use spec::KINDS;
@@ -72,7 +73,7 @@ impl SpanStore {
     /// There are no parts or too many, or the stripe is 0 or not aligned for every part.
     pub fn stripe(parts: Vec<Arc<dyn Store>>, stripe_bytes: u64) -> io::Result<SpanStore> {
         if stripe_bytes == 0 {
-            return invalid("a stripe needs at least 1 byte".to_owned());
+            return Err(invalid("a stripe needs at least 1 byte"));
         }
         let count = parts.len() as u64;
         SpanStore::new(parts, Layout::Stripe(stripe_bytes, count))
@@ -80,7 +81,7 @@ impl SpanStore {
 
     fn new(parts: Vec<Arc<dyn Store>>, layout: Layout) -> io::Result<SpanStore> {
         if !(1..=MAX_PARTS).contains(&parts.len()) {
-            return invalid(format!("1 to {MAX_PARTS} parts, not {}", parts.len()));
+            return Err(invalid(&format!("1 to {MAX_PARTS} parts, not {}", parts.len())));
         }
         let facts: Vec<Facts> = parts.iter().map(|part| part.facts()).collect();
         let alignment = facts.iter().map(|facts| facts.alignment).max().unwrap_or(1);
@@ -167,16 +168,16 @@ impl Layout {
     fn check(&self, sizes: &[u64], alignment: u64) -> io::Result<()> {
         match self {
             Layout::Concat(_) => match sizes.iter().position(|size| size % alignment != 0) {
-                Some(part) => invalid(format!(
+                Some(part) => Err(invalid(&format!(
                     "the size of part {} is {}, but must be a multiple of {alignment}, as the \
                      alignment of another part is",
                     part + 1,
                     sizes[part]
-                )),
+                ))),
                 None => Ok(()),
             },
             Layout::Stripe(bytes, _) if bytes % alignment != 0 => {
-                invalid(format!("the stripe must be a multiple of {alignment}, not {bytes}"))
+                Err(invalid(&format!("the stripe must be a multiple of {alignment}, not {bytes}")))
             }
             Layout::Stripe(..) => Ok(()),
         }
@@ -442,10 +443,5 @@ fn sum(start: u64, size: u64) -> io::Result<u64> {
 }
 
 fn too_large() -> io::Error {
-    let why = format!("the parts together have more than {MAX_BYTES} bytes");
-    io::Error::new(ErrorKind::InvalidInput, why)
-}
-
-fn invalid<T>(why: String) -> io::Result<T> {
-    Err(io::Error::new(ErrorKind::InvalidInput, why))
+    invalid(&format!("the parts together have more than {MAX_BYTES} bytes"))
 }
