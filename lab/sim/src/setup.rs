@@ -159,9 +159,14 @@ impl Setup {
         let refusals: &[(bool, &str)] = match &self.rule {
             Rule::Scheme(_) => &[
                 (
-                    self.timing.is_some() || !is_plain,
-                    "--timed, --stream-cutoff, --write-back: not under a scheme that moves blocks \
-                     by hints; leave them out",
+                    self.timing.is_some(),
+                    "--timed: not under a scheme that moves blocks by hints, which has no clock; \
+                     leave it out",
+                ),
+                (
+                    !is_plain,
+                    "--stream-cutoff, --write-back: not under a scheme that moves blocks by \
+                     hints; leave them out",
                 ),
                 (
                     self.sharing.is_some() && !has_tree,
