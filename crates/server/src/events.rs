@@ -24,8 +24,8 @@ const CHARACTERS: usize = 400;
 /// is at least a warning is a `notice`.
 const KINDS: [(&str, &str, Level); 9] = [
     ("undercroft_server::volume::store_health", "store", Level::WARN),
-    ("undercroft_server::process::absent", "store", Level::WARN),
-    ("undercroft_server::process::arrivals", "store", Level::WARN),
+    ("undercroft_server::process::pending_volume", "store", Level::WARN),
+    ("undercroft_server::process::opener", "store", Level::WARN),
     ("undercroft_nbd::client::reconnecting", "loss", Level::WARN),
     ("undercroft_nbd::server::refusals", "refusal", Level::WARN),
     ("undercroft_server::process::change", "change", Level::INFO),
