@@ -145,7 +145,7 @@ impl Volume {
     }
 }
 
-/// A flush that several requests wait for. It holds the volume, so it is gone with the last of them.
+/// A flush that requests wait for. It holds the volume, so it is dropped with the last of them.
 type Together = WeakShared<BoxFuture<'static, Result<(), Failed>>>;
 
 /// The flushes of a store: at most one runs.
