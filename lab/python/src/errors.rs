@@ -26,15 +26,14 @@ pub(crate) fn raise(error: Error) -> PyErr {
     }
 }
 
-/// A text whose options are written as Python has them: `peer_fetch` for `--peer-fetch`.
+/// A text whose options are written as Python has them: `peer_fetch` for `--peer-fetch`. Words that
+/// do not begin with dashes, such as paths, stay.
 fn in_python(text: &str) -> String {
-    let mut parts = text.split("--");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |all, part| {
-        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        let end = part.find(|c| !is_name(c)).unwrap_or(part.len());
-        all + &part[..end].replace('-', "_") + &part[end..]
-    })
+    let words = text.split_inclusive([' ', '(']).map(|word| match word.strip_prefix("--") {
+        Some(option) => option.replace('-', "_"),
+        None => word.to_owned(),
+    });
+    words.collect()
 }
 
 /// `OSError` makes itself a `FileNotFoundError` and the like from the number of the error.

@@ -156,6 +156,7 @@ impl Setup {
     pub fn check(&self) -> Result<(), Error> {
         let (has_tree, has_costs) = (self.topology.is_some(), self.times.costs.is_some());
         let is_plain = self.lowest.is_plain();
+        let has_no_levels = self.first.is_empty() && self.lower.is_empty() && self.ratio.is_none();
         let refusals: &[(bool, &str)] = match &self.rule {
             Rule::Scheme(_) => &[
                 (
@@ -177,10 +178,7 @@ impl Setup {
                     "--servers, --partition, --peer-fetch: the topology says what there is",
                 ),
                 (has_tree && has_costs, "--costs: the topology states them; leave them out"),
-                (
-                    has_tree && !self.first.is_empty(),
-                    "--topology: it has the levels; leave them out",
-                ),
+                (has_tree && !has_no_levels, "--topology: it has the levels; leave them out"),
                 (
                     !has_tree && self.first.len() != 1,
                     "--l1: one level; several clients are given by --topology FILE",

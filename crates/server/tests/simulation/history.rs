@@ -119,9 +119,10 @@ pub struct State {
     open_sessions: BTreeMap<u32, usize>,
     /// Sessions that were open when something was lost below, and when: to be told.
     pub owed: Vec<(u32, Step)>,
-    /// Until when changes may have been made durable by the FLUSH with which a server begins, by
-    /// its level.
-    started: BTreeMap<usize, Step>,
+    /// By level, which start its server had last, and until when changes may have been made
+    /// durable by the FLUSH with which it began.
+    started: BTreeMap<usize, (u64, Step)>,
+    starts: u64,
     /// From when to when nobody had a right to a volume.
     pub shut: Vec<(usize, Step, Step)>,
     next_session: u32,
@@ -139,6 +140,7 @@ impl History {
             open_sessions: BTreeMap::new(),
             owed: Vec::new(),
             started: BTreeMap::new(),
+            starts: 0,
             shut: Vec::new(),
             next_session: 0,
             next_operation: INITIAL + 1,
@@ -245,7 +247,7 @@ impl History {
             (*of == volume && was_saved).then_some(*step)
         };
         let ends = state.events.iter().filter_map(saved);
-        let above = state.started.range(..level).map(|(_, step)| *step);
+        let above = state.started.range(..level).map(|(_, (_, step))| *step);
         let started = above.max().filter(|_| lost.is_none());
         let flushed = flushes.map(|(_, o)| saves_until(o)).chain(ends).chain(started);
         let flushed = flushed.max().unwrap_or(0);
@@ -275,11 +277,21 @@ impl History {
         self.lock().step
     }
 
-    /// Servers are started, and flush what is there, or have done so.
-    pub fn start(&self, levels: Range<usize>, is_done: bool) {
+    /// The servers of these levels are started, and flush what is there: the number of this start.
+    pub fn start(&self, levels: Range<usize>) -> u64 {
         let mut state = self.lock();
-        let step = if is_done { state.step } else { Step::MAX };
-        state.started.extend(levels.map(|level| (level, step)));
+        state.starts += 1;
+        let number = state.starts;
+        state.started.extend(levels.map(|level| (level, (number, Step::MAX))));
+        number
+    }
+
+    /// The servers of this start have flushed, but those that were started again.
+    pub fn has_started(&self, number: u64) {
+        let mut state = self.lock();
+        let step = state.step;
+        let of_start = state.started.values_mut().filter(|(start, _)| *start == number);
+        of_start.for_each(|(_, until)| *until = step);
     }
 
     /// Nobody had a right to a volume from then until now.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -41,8 +41,6 @@ pub struct World {
     pub log: Log,
     /// The server that clients know, those below it, and the one that has the disks.
     pub nodes: Vec<Arc<Node>>,
-    /// How often servers were started.
-    starts: Arc<AtomicU64>,
     over: AtomicBool,
 }
 
@@ -65,8 +63,7 @@ impl World {
             nodes.insert(0, node);
         }
         let history = History::new(log.clone());
-        let (starts, over) = (Arc::default(), AtomicBool::new(false));
-        Arc::new(World { scenario, history, log, nodes, starts, over })
+        Arc::new(World { scenario, history, log, nodes, over: AtomicBool::new(false) })
     }
 
     /// The server that clients know.
@@ -135,17 +132,13 @@ impl World {
 
     /// Some of the servers, the lowest first.
     pub async fn start_some(&self, levels: Range<usize>) -> Result<(), String> {
-        self.history.start(levels.clone(), false);
-        for node in self.nodes[levels.clone()].iter().rev() {
+        let (history, number) = (self.history.clone(), self.history.start(levels.clone()));
+        for node in self.nodes[levels].iter().rev() {
             node.start().await?;
         }
-        let (history, starts) = (self.history.clone(), Arc::clone(&self.starts));
-        let number = starts.fetch_add(1, Ordering::SeqCst) + 1;
         tokio::spawn(async move {
             sleep(STARTS).await;
-            if starts.load(Ordering::SeqCst) == number {
-                history.start(levels, true);
-            }
+            history.has_started(number);
         });
         Ok(())
     }
