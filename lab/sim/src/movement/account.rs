@@ -226,7 +226,8 @@ impl<'a> Account<'a> {
             let above = self.demoted_from(client, node).filter(|_| blocks > 0)?;
             Some(blocks as f64 * (self.costs.levels_ms[node] - self.costs.levels_ms[above]))
         };
-        self.moved(DEMOTED).filter_map(charge).sum()
+        // An empty sum of floats is -0.0, which a report would print.
+        self.moved(DEMOTED).filter_map(charge).fold(0.0, |sum, ms| sum + ms)
     }
 
     /// The requests and hits of each cache.
