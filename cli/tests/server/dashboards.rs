@@ -145,6 +145,12 @@ impl Prometheus {
         let mut prometheus = Prometheus { child, url: String::new() };
         let line = line.unwrap_or_else(|| panic!("prometheus: {:?}", prometheus.child.wait()));
         prometheus.url = format!("http://{}", line.rsplit_once("address=").unwrap().1);
+        // It listens before its database is open, and answers 503 until then.
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(error) = ureq::get(format!("{}/-/ready", prometheus.url)).call() {
+            assert!(Instant::now() < deadline, "prometheus is not ready: {error}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
         Some(prometheus)
     }
 
