@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use undercroft_cache::topology::Division;
+use undercroft_sim::tree::Division;
 use undercroft_sim::{Data, Evictions, Population, Prepared, Sharing};
 
 use crate::error::Error;

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::io::Read;
 
+use undercroft_cache::content::Pair;
 use undercroft_cache::policy::Spec;
-use undercroft_cache::topology::Pair;
 use undercroft_cache::{Reference, WriteMode};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,7 +9,6 @@
 //! * [`Level`]: a cache level, in simulations, servers and clients.
 //! * [`content`]: what a cache knows of its neighbour's content, for content-aware policies.
 //! * [`placement`]: the rules by which a level below a client's cache places evicted blocks.
-//! * [`topology`]: levels that work together in one process.
 //! * [`lists`], [`heap`], and in [`policy`] `directory`, `sketch` and `Lirs`: parts of policies,
 //!   also for schemes of movement (`lab/schemes`).
 //!
@@ -35,7 +34,6 @@ mod reference;
 mod ring;
 mod snapshot;
 mod streams;
-pub mod topology;
 
 pub use cct::{Cct, CctCounts, Frames};
 pub use counts::Counts;

@@ -1,7 +1,7 @@
 //! Several clients or servers, and a clock, as Python asks for them.
 
 use pyo3::prelude::*;
-use undercroft_cache::topology::Division;
+use undercroft_sim::tree::Division;
 use undercroft_sim::{Data, Error, Population, Prepared, ReloadTime, Sharing, Timing, load};
 use undercroft_text::Bytes;
 use undercroft_trace::BlockOptions;

@@ -2,8 +2,8 @@
 //! knowledge of each other, are those of `undercroft_cache::content`.
 
 use undercroft_cache::Reference;
+use undercroft_cache::content::{AwareCounts, Pair};
 use undercroft_cache::policy::Awareness;
-use undercroft_cache::topology::{AwareCounts, Pair};
 use undercroft_trace::{DenseTrace, Ref};
 
 use crate::drive::{Proceed, Stopwatch, Topology, drive};

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::tree::Division;
 use undercroft_cache::WriteMode;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
-use undercroft_cache::topology::Division;
 use undercroft_schemes::{SchemeSpec, Topology};
 
 use crate::{Costs, DemotionCost, DerivedEvictions, Lowest};

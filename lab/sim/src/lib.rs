@@ -28,6 +28,7 @@ mod size;
 mod stack;
 mod sweep;
 mod timed;
+pub mod tree;
 
 pub use clients::{ClientReport, ClientsReport, Data, Population, simulate_clients};
 pub use config::{ClientsConfig, Config, Evictions, LevelConfig, MovementConfig};

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use crate::tree::ClusterCounts;
 use serde::{Deserialize, Serialize};
 use undercroft_cache::placement::ReloadCounts;
-use undercroft_cache::topology::ClusterCounts;
 use undercroft_cache::{CctCounts, Counts, PlacementCounts};
 use undercroft_schemes::Gauges;
 

@@ -10,9 +10,9 @@ mod scheme;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::tree::Division;
 use undercroft_cache::WriteMode;
 use undercroft_cache::placement::Placement;
-use undercroft_cache::topology::Division;
 use undercroft_trace::DenseTrace;
 
 use crate::drive::Proceed;

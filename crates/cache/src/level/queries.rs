@@ -101,9 +101,10 @@ impl Level {
         &self.cache
     }
 
-    /// The blocks and their policy, to tell the policy what a neighbour holds.
-    pub(crate) fn cache_mut(&mut self) -> &mut HashedCache {
-        &mut self.cache
+    /// Tells a content-aware policy whether the neighbouring cache holds a block. For simulations,
+    /// which know it exactly.
+    pub fn neighbour_holds(&mut self, block: u64, holds: bool) {
+        self.cache.neighbour_holds(block, holds);
     }
 
     /// Whether renumbered blocks need their [real numbers](Self::number_blocks): the policy hashes

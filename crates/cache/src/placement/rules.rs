@@ -144,6 +144,13 @@ impl Eviction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementError(pub(crate) String);
 
+impl PlacementError {
+    /// A refusal, in a sentence for a person.
+    pub fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
+
 impl fmt::Display for PlacementError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -2,8 +2,8 @@
 
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
-use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{Asker, Knowledge, Level, Reference, Request, WriteMode};
+use undercroft_sim::tree::Hierarchy;
 
 use crate::placement::{ALLOCATE, hierarchy, names, validate};
 use crate::support::{Random, seeds};

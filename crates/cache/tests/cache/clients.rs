@@ -8,10 +8,10 @@ use crate::model::{self, Model};
 use crate::support::{Random, seeds};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, PolicyInfo, Spec, policies};
-use undercroft_cache::topology::{
+use undercroft_cache::{DenseLevel, Level, Reference, WriteMode};
+use undercroft_sim::tree::{
     Cluster, ClusterRules, Division, Hierarchy, ServerSpec, Source, rendezvous,
 };
-use undercroft_cache::{DenseLevel, Level, Reference, WriteMode};
 
 // ------------------------------------------------------------------ by hand
 
@@ -244,7 +244,7 @@ fn the_last_copy_rule_equals_the_naive_model() {
                 ours.validate().unwrap_or_else(|what| panic!("{at}: {what}"));
             }
             let (top, below) = ours.level_counts();
-            let served = |count: fn(&undercroft_cache::topology::ClusterCounts) -> u64| {
+            let served = |count: fn(&undercroft_sim::tree::ClusterCounts) -> u64| {
                 ours.counts().iter().map(count).sum::<u64>()
             };
             let missed = top.reads - top.read_hits;

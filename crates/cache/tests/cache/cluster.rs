@@ -2,7 +2,7 @@
 
 use undercroft_cache::WriteMode;
 use undercroft_cache::policy::Spec;
-use undercroft_cache::topology::{
+use undercroft_sim::tree::{
     Client, Cluster, ClusterRules, Division, Server, ServerSpec, rendezvous,
 };
 

@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 use crate::model::{self, Model};
 use crate::support::{Random, letters, seeds};
 use serde_json::Value;
+use undercroft_cache::content::Pair;
 use undercroft_cache::content::{
     Body, CountingFilter, Filter, Follower, Publication, Publisher, Shape, Unusable,
 };
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Awareness, Context, Spec};
-use undercroft_cache::topology::Hierarchy;
-use undercroft_cache::topology::Pair;
 use undercroft_cache::{Level, Reference, WriteMode};
+use undercroft_sim::tree::Hierarchy;
 
 fn example(id: &str) -> Value {
     let data: Value = serde_json::from_str(include_str!("data/content-examples.json")).unwrap();

@@ -4,7 +4,7 @@
 use crate::cluster::{clients, cluster, held, rules, server};
 use crate::support::{Random, seeds};
 use undercroft_cache::policy::policies;
-use undercroft_cache::topology::{Division, Marginal, Shift, rendezvous};
+use undercroft_sim::tree::{Division, Marginal, Shift, rendezvous};
 
 // ------------------------------------------------------------------ parts
 

@@ -8,8 +8,8 @@ use crate::support::{Random, letters, seeds};
 use serde_json::Value;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Spec, policies};
-use undercroft_cache::topology::{Hierarchy, Move};
 use undercroft_cache::{Evictions, Level, Policy, Reference, Referred, WriteMode};
+use undercroft_sim::tree::{Hierarchy, Move};
 
 pub(crate) const ALLOCATE: WriteMode = WriteMode::Allocate;
 

@@ -12,7 +12,6 @@ use crate::common::{
 use crate::cost::processor_time;
 use undercroft_cache::placement::DataSource;
 use undercroft_cache::policy::{Context, Spec, policies};
-use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{
     Estimator, HashedCache, Level, PlacementCounts, PlacementStep, Reference, WriteMode,
 };
@@ -21,6 +20,7 @@ use undercroft_nbd::Command;
 use undercroft_server::{
     Answer, Caller, CooperationStats, ReceivedHints, Volume, VolumeConfig, Write,
 };
+use undercroft_sim::tree::Hierarchy;
 
 const BLOCK: u64 = 4096;
 

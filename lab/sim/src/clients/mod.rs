@@ -1,14 +1,14 @@
 //! Several clients, each with a first level of its own, above one or more servers, driven by the
 //! references of all clients. The caches and the order of steps are those of
-//! `undercroft_cache::topology`. Everything happens at once; `timed/` has the simulation with a
+//! `crate::tree`. Everything happens at once; `timed/` has the simulation with a
 //! clock.
 
 mod population;
 mod report;
 
+use crate::tree::{Client, Cluster, ClusterRules, Division, ServerSpec};
 use undercroft_cache::PlacementCounts;
 use undercroft_cache::placement::{DataSource, Placement};
-use undercroft_cache::topology::{Client, Cluster, ClusterRules, Division, ServerSpec};
 use undercroft_trace::Ref;
 
 pub(crate) use population::{ClientRef, OfClient};
@@ -143,7 +143,7 @@ pub(crate) fn outcome(
     let placed = cluster.placement_counts();
     let is_divided = config.division != Division::Shared;
     let client = |client: usize| {
-        let part = |server: &undercroft_cache::topology::Server| {
+        let part = |server: &crate::tree::Server| {
             let part = server.parts().get(client).unwrap_or(&server.parts()[0]);
             u64::from(part.capacity())
         };

@@ -4,7 +4,7 @@
 //! The trace is kept as read, with a number for each (client, space, block). One byte per number
 //! names its client. If clients share data, another number names the block.
 
-use undercroft_cache::topology::{MAX_HOLDERS, rendezvous};
+use crate::tree::{MAX_HOLDERS, rendezvous};
 use undercroft_trace::{
     BlockOptions, BlockStream, Chunks, DenseTrace, Reader, Ref, Renumbering, merge,
 };

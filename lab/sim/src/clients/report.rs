@@ -1,7 +1,7 @@
 //! The results of several clients, with the fixed names that scripts rely on.
 
+use crate::tree::Division;
 use serde::{Deserialize, Serialize};
-use undercroft_cache::topology::Division;
 
 use super::{Data, Population};
 use crate::{ClientsConfig, ClientsOutcome};

@@ -1,5 +1,5 @@
 //! Levels that cooperate, driven by a trace: eviction-based and global placement. The levels and
-//! the order of steps are those of `undercroft_cache::topology`.
+//! the order of steps are those of `crate::tree`.
 //!
 //! With access-based placement, levels can run one after the other (`hierarchy.rs`), which is
 //! faster. Levels that cooperate exchange information at every reference.
@@ -7,9 +7,9 @@
 mod derived;
 mod known;
 
+use crate::tree::Hierarchy;
 use undercroft_cache::placement::{DataSource, PlacementError};
 use undercroft_cache::policy::Context;
-use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{Counts, Estimator, Level, PlacementCounts, Reference};
 use undercroft_trace::{DenseTrace, Ref};
 

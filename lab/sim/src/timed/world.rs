@@ -6,9 +6,9 @@ mod counting;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::tree::{Cluster, Source};
 use undercroft_cache::PlacementStep;
 use undercroft_cache::placement::{DataSource, Order, Placement, WayByCost};
-use undercroft_cache::topology::{Cluster, Source};
 
 use undercroft_random::SplitMix64;
 

@@ -4,7 +4,7 @@
 use crate::common::{self, Random, config, seeds};
 use undercroft_cache::WriteMode;
 use undercroft_cache::policy::Spec;
-use undercroft_cache::topology::Division;
+use undercroft_sim::tree::Division;
 use undercroft_sim::{
     ClientsConfig, Config, Data, LevelConfig, Outcome, Population, Report, simulate,
     simulate_clients, trace_report,

@@ -4,8 +4,8 @@
 use crate::common::{self, Random, config, seeds};
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{CONFIDENT, Level, Reference, WriteMode};
+use undercroft_sim::tree::Hierarchy;
 use undercroft_sim::{Config, Error, Evictions, Outcome, simulate};
 use undercroft_trace::DenseTrace;
 

@@ -6,7 +6,7 @@
 use crate::common::{self, Random, seeds};
 use undercroft_cache::WriteMode;
 use undercroft_cache::policy::Spec;
-use undercroft_cache::topology::Division;
+use undercroft_sim::tree::Division;
 use undercroft_sim::{
     ClientsConfig, Data, LevelConfig, Outcome, Population, ReloadTime, TimedOutcome, Timing,
     simulate_clients, simulate_timed, without_placement,

@@ -3,9 +3,9 @@
 
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Policy, Spec};
-use undercroft_cache::topology::Hierarchy;
 use undercroft_cache::{Level, Reference, WriteMode};
 use undercroft_hints::Report;
+use undercroft_sim::tree::Hierarchy;
 use undercroft_tools::{Replay, ReplayError, replay};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
 

@@ -1,8 +1,8 @@
 //! The measurements during and at the end of a simulation with a clock: how busy disks and links
 //! were.
 
+use crate::tree::Cluster;
 use undercroft_cache::placement::{Load, ReloadCounts, WayByCost};
-use undercroft_cache::topology::Cluster;
 
 use super::{Event, World};
 use crate::TimedOutcome;

@@ -2,21 +2,20 @@
 //! Simulations drive them; tests compare servers and clients with them.
 //!
 //! * [`Hierarchy`]: levels one below the other, under eviction-based and global placement.
-//! * [`Pair`]: two levels with placement at the access, of which one or both are content-aware.
 //! * [`Cluster`]: several clients above one or more [servers](Server).
 //!
-//! Not here: the levels of a scheme of movement (`lab/schemes`), and time.
+//! Not here: the [levels](undercroft_cache::Level) themselves, two content-aware levels
+//! ([`Pair`](undercroft_cache::content::Pair)), the caches of a scheme of movement
+//! (`lab/schemes`), and time.
 
 mod cluster;
 mod hierarchy;
 mod holders;
 mod marginal;
-mod pair;
 mod server;
 
 pub use cluster::{Client, Cluster, ClusterCounts, ClusterRules, Source};
 pub use hierarchy::{Hierarchy, Move};
 pub use holders::{Holders, MAX_HOLDERS};
 pub use marginal::{Marginal, Shift};
-pub use pair::{AwareCounts, Pair};
 pub use server::{Division, Server, ServerSpec, rendezvous};

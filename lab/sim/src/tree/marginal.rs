@@ -11,9 +11,8 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-
-use crate::lists::Lists;
-use crate::placement::PlacementError;
+use undercroft_cache::lists::Lists;
+use undercroft_cache::placement::PlacementError;
 
 /// Number of slices of the cache; one moves at a time.
 const SLICES: u32 = 64;
@@ -64,7 +63,7 @@ impl Marginal {
         let sizes = equal_parts(parts, capacity)?;
         if parts > SLICES as usize {
             let why = format!("{parts} parts of a cache: at most {SLICES}");
-            return Err(PlacementError(why));
+            return Err(PlacementError::new(why));
         }
         let slice = (capacity / SLICES).max(1);
         let part = |size| Part { size, names: Names::new(size, slice, seed), gain: 0, loss: 0 };
@@ -166,7 +165,7 @@ pub(super) fn equal_parts(parts: usize, capacity: u32) -> Result<Vec<u32>, Place
     let count = u32::try_from(parts).unwrap_or(u32::MAX);
     if count == 0 || capacity < count {
         let why = format!("a cache of {capacity} blocks in {parts} parts: at least one block each");
-        return Err(PlacementError(why));
+        return Err(PlacementError::new(why));
     }
     Ok((0..count).map(|i| capacity / count + u32::from(i < capacity % count)).collect())
 }

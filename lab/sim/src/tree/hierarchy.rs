@@ -3,11 +3,8 @@
 //! is that of the global operations of TPDS 2004, section 6. Blocks are entries, numbered densely.
 //! Everything that a level asks for happens at once.
 
-use crate::hashed::Referred;
-use crate::level::{Level, PlacementStep};
-use crate::placement::{DataSource, Order, PlacementError};
-use crate::policy::{Entry, Policy};
-use crate::reference::{Reference, WriteMode};
+use undercroft_cache::placement::{DataSource, Order, PlacementError};
+use undercroft_cache::{Entry, Level, PlacementStep, Policy, Reference, Referred, WriteMode};
 
 /// A move of a block to or from a lower level, or a decision against it. Level 0 is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +77,12 @@ impl Hierarchy {
     fn build(top: Option<Level>, lower: Vec<Level>) -> Result<Self, PlacementError> {
         let Some(rules) = lower.first().and_then(Level::rules).copied() else {
             let why = "blocks that are evicted need a level below the first to go to: add one";
-            return Err(PlacementError(why.into()));
+            return Err(PlacementError::new(why));
         };
         if lower.len() > 1 && rules.down == DataSource::Reload {
-            return Err(PlacementError(
+            return Err(PlacementError::new(
                 "placement eviction is one server below clients, which reloads from disk what \
-                 they evicted; for more levels use gl"
-                    .into(),
+                 they evicted; for more levels use gl",
             ));
         }
         let order = rules.order;
@@ -169,14 +165,14 @@ impl Hierarchy {
         self.changed.extend(self.moves.iter().map(|moved| moved.entry()));
         for entry in self.changed.drain(..) {
             let holds = self.lower.iter().any(|level| level.frame(entry.into()).is_some());
-            top.cache_mut().neighbour_holds(entry.into(), holds);
+            top.neighbour_holds(entry.into(), holds);
         }
     }
 
     /// Tells the level below, if it is informed, whether the first level holds a block.
     fn inform(&mut self, entry: Entry, holds: bool) {
         if self.informs {
-            self.lower[0].cache_mut().neighbour_holds(entry.into(), holds);
+            self.lower[0].neighbour_holds(entry.into(), holds);
         }
     }
 

@@ -4,15 +4,12 @@
 //! `level/` has what a part does with a read, a write and an eviction; `marginal.rs` computes the
 //! sizes of the parts.
 
+use undercroft_cache::placement::{DataSource, OnHit, Placement, PlacementError};
+use undercroft_cache::policy::Spec;
+use undercroft_cache::{Counts, Level, PlacementCounts, PlacementStep, Referred, WriteMode};
 use undercroft_random::hash;
 
 use super::marginal::{Marginal, equal_parts};
-use crate::counts::Counts;
-use crate::hashed::Referred;
-use crate::level::{Level, PlacementCounts, PlacementStep};
-use crate::placement::{DataSource, OnHit, Placement, PlacementError};
-use crate::policy::Spec;
-use crate::reference::WriteMode;
 
 /// How a server's cache is divided among the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! level serves it and reports what it took in and gave up; only then the upper level chooses a
 //! victim.
 
-use crate::content::{
+use super::{
     Blocks, Cautious, Exact, ExchangeOld, LowerCopy, Neighbour, Simulated, Source, SourceCounts,
     UpperList,
 };

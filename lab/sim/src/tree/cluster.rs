@@ -14,13 +14,12 @@
 //! [`Cluster::reference`] does a whole reference at once. Its steps are public for callers that
 //! model time.
 
+use undercroft_cache::placement::{DataSource, Order, Placement, PlacementError};
+use undercroft_cache::policy::{Context, Spec};
+use undercroft_cache::{Counts, Level, PlacementCounts, PlacementStep, WriteMode};
+
 use super::holders::{Holders, MAX_HOLDERS};
 use super::server::{Server, ServerSpec};
-use crate::counts::Counts;
-use crate::level::{Level, PlacementCounts, PlacementStep};
-use crate::placement::{DataSource, Order, Placement, PlacementError};
-use crate::policy::{Context, Spec};
-use crate::reference::WriteMode;
 
 /// The configuration of a client's cache.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,7 +96,7 @@ impl Cluster {
         home: impl Fn(u64) -> usize + Send + 'static,
         rules: ClusterRules,
     ) -> Result<Self, PlacementError> {
-        let refuse = |why: String| Err(PlacementError(why));
+        let refuse = |why: String| Err(PlacementError::new(why));
         if clients.is_empty() || servers.is_empty() || clients.len() > MAX_HOLDERS {
             let (clients, servers) = (clients.len(), servers.len());
             return refuse(format!(
@@ -124,7 +123,7 @@ impl Cluster {
         let build = |client: &Client| {
             servers[0].placement.check_policy(client.policy.info().name)?;
             let policy = client.policy.build(&Context::new(client.capacity));
-            let policy = policy.map_err(|error| PlacementError(error.to_string()))?;
+            let policy = policy.map_err(|error| PlacementError::new(error.to_string()))?;
             Ok(Level::of_policy(policy, rules.write_mode, 0))
         };
         let servers = servers.iter().map(|spec| Server::new(spec, clients.len(), 0));
