@@ -33,16 +33,6 @@ impl CooperationOptions {
         format!("{:?}", self.evictions)
     }
 
-    /// Whether nothing is asked for.
-    pub(crate) fn is_default(&self) -> bool {
-        self.is_exact() && self.reload_threshold.is_none()
-    }
-
-    /// Whether evictions are those of a simulated client.
-    pub(crate) fn is_exact(&self) -> bool {
-        self.evictions == EvictionsFrom::Exact
-    }
-
     /// Where evictions are known from, without those of a recorded client.
     pub(crate) fn kind(&self) -> Evictions {
         self.evictions.kind()
@@ -81,15 +71,18 @@ impl CooperationOptions {
         Ok(placement)
     }
 
-    /// The only placement of a command that takes one.
-    pub(crate) fn one_placement(&self, simulation: &SimulationOptions) -> Result<Placement, Error> {
-        match self.rules(simulation)?[..] {
-            [Rule::Placement(Placement::Access)] if self.reload_threshold.is_some() => {
-                Err(Error::Usage(
-                    "--reload-threshold: with --placement access nothing is reloaded".into(),
-                ))
+    /// The only placement or scheme of a command that takes one.
+    pub(crate) fn one_rule(&self, simulation: &SimulationOptions) -> Result<Rule, Error> {
+        match &self.rules(simulation)?[..] {
+            [Rule::Placement(Placement::Access) | Rule::Scheme(_)]
+                if self.reload_threshold.is_some() =>
+            {
+                Err(Error::Usage(format!(
+                    "--reload-threshold: with --placement {} nothing is reloaded",
+                    simulation.placement
+                )))
             }
-            [Rule::Placement(placement)] => Ok(placement),
+            [rule] => Ok(rule.clone()),
             _ => Err(Error::Usage(format!(
                 "--placement {}: one placement here; sweep takes a list",
                 simulation.placement

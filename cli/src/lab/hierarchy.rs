@@ -50,48 +50,13 @@ pub(crate) struct HierarchyOptions {
 }
 
 impl HierarchyOptions {
-    /// Whether something is asked for that only a scheme of movement has.
-    fn is_used(&self) -> Option<&'static str> {
-        [
-            ("--topology", self.topology.is_some()),
-            ("--samples", self.samples > 0),
-            ("--hint-distances", self.hint_distances),
-            ("--bounds", self.bounds),
-            ("--demotions", self.demotions.is_some()),
-        ]
-        .into_iter()
-        .find_map(|(name, is_used)| is_used.then_some(name))
-    }
-
-    /// Refuses what another placement does not know.
-    pub(crate) fn check_unused(&self, placement: &str) -> Result<(), Error> {
-        match self.is_used() {
-            None => Ok(()),
-            Some(name) => Err(Error::Usage(format!(
-                "{name}: placement {placement} moves no blocks by hints; choose a scheme that does \
-                 (docs/user/hierarchies.md)"
-            ))),
-        }
-    }
-
     /// Adds what is asked for here.
     pub(crate) fn add_to(&self, mut setup: Setup) -> Setup {
+        let &Self { demotions, seed, samples, hint_distances, bounds, .. } = self;
         setup.lower.extend(self.lower.iter().cloned());
-        Setup {
-            ratio: self.ratio.clone(),
-            topology: self.topology.clone(),
-            times: Times {
-                costs: self.costs.clone(),
-                demotions: self.demotions.unwrap_or_default(),
-                seed: self.seed,
-            },
-            looks: Looks {
-                samples: self.samples,
-                hint_distances: self.hint_distances,
-                bounds: self.bounds,
-            },
-            ..setup
-        }
+        setup.config.times = Times { costs: self.costs.clone(), demotions, seed };
+        setup.config.looks = Looks { samples, hint_distances, bounds };
+        Setup { ratio: self.ratio.clone(), topology: self.topology.clone(), ..setup }
     }
 }
 

@@ -6,8 +6,6 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use undercroft_cache::WriteMode;
-use undercroft_cache::policy::SpecError;
-use undercroft_schemes::SchemeSpec;
 use undercroft_sim::characterize::{RequestCounter, watch};
 use undercroft_sim::{TraceInput, Warmup};
 use undercroft_text::Bytes;
@@ -192,22 +190,7 @@ pub(crate) struct SimulationOptions {
     pub(crate) warmup: Warmup,
 }
 
-/// The scheme that moves blocks by hints, if a placement is one.
-pub(crate) fn scheme(placement: &str) -> Result<Option<SchemeSpec>, Error> {
-    let name = placement.split(',').next().unwrap_or("");
-    if !SchemeSpec::is_known(name) {
-        return Ok(None);
-    }
-    let scheme = placement.parse();
-    scheme.map(Some).map_err(|e: SpecError| Error::Usage(format!("--placement: {e}")))
-}
-
 impl SimulationOptions {
-    /// The scheme that moves blocks by hints, if the placement is one.
-    pub(crate) fn scheme(&self) -> Result<Option<SchemeSpec>, Error> {
-        scheme(&self.placement)
-    }
-
     /// Refuses all placements but one, for commands that know no other.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.placement.as_str() {

@@ -27,10 +27,10 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 impl LowestOptions {
-    /// What the lowest level does, whatever the size of blocks.
+    /// What the lowest level does.
     pub(crate) fn lowest(&self) -> Lowest {
         let (stream_cutoff_bytes, write_back) = (self.stream_cutoff, self.write_back);
-        Lowest { stream_cutoff_bytes, block_bytes: 0, write_back }
+        Lowest { stream_cutoff_bytes, write_back }
     }
 }
 

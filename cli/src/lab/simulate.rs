@@ -3,7 +3,8 @@
 use std::io::{Write, stdout};
 
 use undercroft_sim::{
-    AwareReport, ClientsReport, CooperationReport, LevelSpec, Prepared, Report, Rule, Setup, Warmup,
+    AwareReport, ClientsReport, Config, CooperationReport, LevelSpec, Prepared, Report, Setup,
+    Warmup,
 };
 
 use crate::error::Error;
@@ -68,45 +69,29 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 impl Args {
     /// What is to be simulated.
     fn setup(&self) -> Result<Setup, Error> {
-        let rule = match self.simulation.scheme()? {
-            Some(scheme) => Rule::Scheme(scheme),
-            None => Rule::Placement(self.cooperation.one_placement(&self.simulation)?),
+        let config = Config {
+            rule: self.cooperation.one_rule(&self.simulation)?,
+            evictions: self.cooperation.kind(),
+            write_mode: self.simulation.write_mode,
+            lowest: self.lowest.lowest(),
+            sharing: self.clients.sharing(),
+            timing: self.timed.timing()?,
+            ..Config::default()
         };
         let setup = Setup {
             first: self.l1.clone(),
             lower: self.l2.iter().chain(&self.l3).cloned().collect(),
-            write_mode: self.simulation.write_mode,
             warmup: self.simulation.warmup,
-            lowest: self.lowest.lowest(),
-            sharing: self.clients.sharing(),
-            timing: self.timed.timing()?,
-            ..Setup::of_levels(&[], rule)
+            config,
+            ..Setup::default()
         };
-        match &setup.rule {
-            Rule::Scheme(_) if !self.cooperation.is_default() => {
-                return Err(Error::Usage(
-                    "--evictions, --reload-threshold: a scheme that moves blocks by hints knows \
-                     all evictions and reloads nothing; leave them out"
-                        .into(),
-                ));
-            }
-            Rule::Scheme(_) => (),
-            Rule::Placement(placement) => self.hierarchy.check_unused(placement.name())?,
-        }
-        if setup.has_clients() && !self.cooperation.is_exact() {
-            return Err(Error::Usage(
-                "--evictions: below several clients, and with --timed, evictions are those of the \
-                 simulated clients (exact)"
-                    .into(),
-            ));
-        }
         Ok(self.hierarchy.add_to(setup))
     }
 
     /// The references of all clients, with the source of evictions.
     fn load(&self, setup: &Setup) -> Result<Prepared, Error> {
         let path = &self.trace.path;
-        if setup.has_clients() {
+        if setup.config.has_clients() {
             return self.clients.load(&self.options, path);
         }
         let bar = Reading::start(path);

@@ -4,8 +4,8 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use undercroft_sim::{
-    CostSpec, DemotionCost, LevelSpec, Plan, Ratio, Row, Rule, Size, Source, Times, parse_policies,
-    sweep,
+    Config, CostSpec, DemotionCost, LevelSpec, Plan, Ratio, Row, Rule, Size, Source, Times,
+    parse_policies, sweep,
 };
 
 use crate::error::Error;
@@ -83,15 +83,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         ratio: args.ratio.clone(),
         sizes: distinct(Size::parse_list(sizes)?),
         policies: parse_policies(&args.policy)?,
-        times: Times {
-            costs: args.costs.clone(),
-            demotions: args.demotions.unwrap_or_default(),
-            seed: args.seed,
+        config: Config {
+            times: Times { costs: args.costs.clone(), demotions: args.demotions, seed: args.seed },
+            write_mode: args.simulation.write_mode,
+            lowest: args.lowest.lowest(),
+            evictions: args.cooperation.kind(),
+            ..Config::default()
         },
-        write_mode: args.simulation.write_mode,
-        // The size of blocks is that of each trace.
-        lowest: args.lowest.lowest(),
-        evictions: args.cooperation.kind(),
     };
     let is_scheme = |rule: &Rule| matches!(rule, Rule::Scheme(_));
     if args.demotions.is_some() && !plan.placements.iter().any(is_scheme) {

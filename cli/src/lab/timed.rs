@@ -43,7 +43,7 @@ enum When {
 }
 
 impl TimedOptions {
-    /// The times, whatever the size of blocks; nothing where there is no clock.
+    /// The times; nothing where there is no clock.
     pub(crate) fn timing(&self) -> Result<Option<Timing>, Error> {
         if !self.timed {
             return Ok(None);
@@ -62,7 +62,6 @@ impl TimedOptions {
                 When::Idle => ReloadTime::Idle,
                 When::Demand => ReloadTime::Demand,
             },
-            block_bytes: 0,
         }))
     }
 }

@@ -110,7 +110,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The times, whatever the size of blocks.
+    /// The times.
     pub(crate) fn timing(&self) -> Result<Timing, Error> {
         let rate = |text: &String| match text.parse() {
             Ok(Bytes(bytes)) if bytes > 0 => Ok(bytes as f64),
@@ -129,7 +129,6 @@ impl Clock {
                     return refuse(format!("reloads '{other}': expected idle or demand"));
                 }
             },
-            block_bytes: 0,
         })
     }
 }

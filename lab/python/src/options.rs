@@ -5,8 +5,8 @@ use pyo3::types::PyType;
 use undercroft_cache::WriteMode;
 use undercroft_cache::policy::{Spec, SpecError};
 use undercroft_sim::{
-    CostSpec, DemotionCost, Error, EvictionsFrom, LevelSpec, Lowest, Rule, Times, WriteBack,
-    parse_policies,
+    Config, CostSpec, DemotionCost, Error, EvictionsFrom, LevelSpec, Lowest, Rule, Times,
+    WriteBack, parse_policies,
 };
 use undercroft_text::Bytes;
 
@@ -76,18 +76,23 @@ pub(crate) struct Common {
 
 impl Common {
     /// Times, costs, and the seed of schemes.
-    pub(crate) fn times(&self) -> Result<Times, Error> {
-        let demotions = self.demotions.as_deref().map(str::parse::<DemotionCost>).transpose()?;
+    fn times(&self) -> Result<Times, Error> {
         Ok(Times {
             costs: self.costs.as_deref().map(str::parse::<CostSpec>).transpose()?,
-            demotions: demotions.unwrap_or_default(),
+            demotions: self.demotions.as_deref().map(str::parse::<DemotionCost>).transpose()?,
             seed: self.seed,
         })
     }
 
-    /// Whether the cost of demotions is given.
-    pub(crate) fn has_demotions(&self) -> bool {
-        self.demotions.is_some()
+    /// What simulations and sweeps have in common.
+    pub(crate) fn config(&self) -> Result<Config, Error> {
+        Ok(Config {
+            times: self.times()?,
+            write_mode: self.write_mode()?,
+            lowest: self.lowest()?,
+            evictions: self.evictions()?.kind(),
+            ..Config::default()
+        })
     }
 
     /// Where evictions are known from.
@@ -96,7 +101,7 @@ impl Common {
     }
 
     /// What the lowest level does beside replacement.
-    pub(crate) fn lowest(&self) -> Result<Lowest, Error> {
+    fn lowest(&self) -> Result<Lowest, Error> {
         let cutoff = &self.stream_cutoff;
         let Ok(Bytes(stream_cutoff_bytes)) = cutoff.parse() else {
             let why = format!("stream_cutoff '{cutoff}': expected a size, as 4MiB");
@@ -104,11 +109,11 @@ impl Common {
         };
         let write_back = self.write_back.as_deref().map(str::parse::<WriteBack>).transpose();
         let write_back = write_back.map_err(|why| Error::Request(format!("write_back: {why}")))?;
-        Ok(Lowest { stream_cutoff_bytes, block_bytes: 0, write_back })
+        Ok(Lowest { stream_cutoff_bytes, write_back })
     }
 
     /// What writes do.
-    pub(crate) fn write_mode(&self) -> Result<WriteMode, Error> {
+    fn write_mode(&self) -> Result<WriteMode, Error> {
         match self.write_mode.as_str() {
             "allocate" => Ok(WriteMode::Allocate),
             "no-allocate" => Ok(WriteMode::NoAllocate),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use undercroft_sim::{Error, EvictionsFrom, LevelSpec, Looks, Prepared, Rule, Setup};
+use undercroft_sim::{Config, Error, LevelSpec, Looks, Prepared, Rule, Setup};
 
 use crate::clients::{Clients, Clock};
 use crate::errors::raise;
@@ -61,47 +61,28 @@ fn specs(py: Python<'_>, levels: &[LevelOption], failure: &Failure) -> PyResult<
 impl Options {
     /// What is to be simulated. Refuses options that do not go together.
     fn setup(&self, [first, lower]: [Vec<LevelSpec>; 2]) -> Result<Setup, Error> {
-        let Self { common, clients, topology, samples, hint_distances, bounds, .. } = self;
+        let Self { clients, samples, hint_distances, bounds, .. } = self;
         let (samples, hint_distances, bounds) = (*samples, *hint_distances, *bounds);
         clients.check()?;
         let rule: Rule = self.placement.parse()?;
-        let evictions = common.evictions()?;
-        evictions.check(std::slice::from_ref(&rule))?;
-        let looks = Looks { samples, hint_distances, bounds };
-        let of_schemes = topology.is_some() || looks != Looks::default() || common.has_demotions();
-        if let Rule::Placement(placement) = &rule
-            && of_schemes
-        {
-            return Err(Error::Request(format!(
-                "topology, samples, hint_distances, bounds, demotions: placement {} moves no \
-                 blocks by hints; choose a scheme that does",
-                placement.name()
-            )));
-        }
-        let setup = Setup {
-            first,
-            lower,
-            ratio: self.ratio.as_deref().map(str::parse).transpose()?,
-            topology: topology.clone(),
+        self.common.evictions()?.check(std::slice::from_ref(&rule))?;
+        let config = Config {
             rule,
-            times: common.times()?,
-            write_mode: common.write_mode()?,
-            warmup: self.warmup.parse()?,
-            lowest: common.lowest()?,
             sharing: clients.sharing()?,
             timing: self.clock.as_ref().map(Clock::timing).transpose()?,
-            looks,
+            looks: Looks { samples, hint_distances, bounds },
+            ..self.common.config()?
         };
+        let ratio = self.ratio.as_deref().map(str::parse).transpose()?;
+        let (topology, warmup) = (self.topology.clone(), self.warmup.parse()?);
+        let setup = Setup { first, lower, ratio, topology, warmup, config };
         setup.check()?;
-        if setup.has_clients() && evictions != EvictionsFrom::Exact {
-            return Err(Error::Request("evictions: not with several clients or timed".into()));
-        }
         Ok(setup)
     }
 
     /// The references of all clients, with the source of evictions.
     fn load(&self, setup: &Setup, trace: &Trace, watch: &Watch) -> Result<Arc<Prepared>, Error> {
-        if setup.sharing.is_some() {
+        if setup.config.sharing.is_some() {
             return self.clients.load(trace, watch).map(Arc::new);
         }
         trace.prepared(watch, self.common.evictions()?)

@@ -45,10 +45,7 @@ impl Plan {
             sizes: Size::parse_list(sizes).map_err(raise)?,
             policies: specs.collect::<PyResult<Vec<Spec>>>()?,
             placements: rules.collect::<Result<_, _>>().map_err(raise)?,
-            times: common.times().map_err(raise)?,
-            write_mode: common.write_mode().map_err(raise)?,
-            lowest: common.lowest().map_err(raise)?,
-            evictions: evictions.kind(),
+            config: common.config().map_err(raise)?,
         };
         evictions.check(&plan.placements).map_err(raise)?;
         let has_class = policies.iter().any(PolicyOption::is_class)

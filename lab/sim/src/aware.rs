@@ -6,7 +6,7 @@ use undercroft_cache::content::{AwareCounts, Pair};
 use undercroft_cache::policy::Awareness;
 use undercroft_trace::{DenseTrace, Ref};
 
-use crate::drive::{Proceed, Stopwatch, Topology, drive};
+use crate::drive::{Proceed, Topology, drive};
 use crate::{AwareReport, Config, Error, LevelConfig, Outcome};
 
 /// Whether a level of a simulation is content-aware.
@@ -14,21 +14,20 @@ pub(crate) fn is_aware(level: &LevelConfig) -> bool {
     Awareness::of(&level.policy).is_some()
 }
 
-/// Runs two levels over the whole trace. `progress` is called with the references done so far.
+/// Runs two levels over the whole trace, with a warm-up of so many references.
 ///
 /// # Errors
-/// A level or the combination cannot be simulated, or a spooled trace cannot be read back.
+/// A level cannot be simulated, a spooled trace cannot be read back, or `progress` stops it.
 pub(crate) fn simulate_aware<P: Proceed>(
     trace: &DenseTrace,
     config: &Config,
-    mut progress: impl FnMut(u64) -> P,
+    warmup: u64,
+    progress: &mut dyn FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
-    let stopwatch = Stopwatch::start();
     let mut pair = build(trace, config)?;
-    let warmup = trace.references_of(config.warmup_records)?;
-    drive(trace, warmup, &mut pair, &mut progress)?;
-    let levels = pair.counts().to_vec();
-    Ok(Outcome { aware: reports(config, &pair), ..stopwatch.outcome(trace.len(), levels) })
+    drive(trace, warmup, &mut pair, progress)?;
+    let (levels, aware) = (pair.counts().to_vec(), reports(config, &pair));
+    Ok(Outcome { levels, aware, ..Outcome::default() })
 }
 
 impl Topology for Pair {

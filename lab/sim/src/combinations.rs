@@ -6,38 +6,13 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::placement::{Eviction, OnHit, Placement};
 use undercroft_cache::policy::{Awareness, Knows, Spec};
 
-use crate::{Config, Error, Evictions, LevelConfig, Lowest};
+use crate::{Config, Error, Evictions, Rule};
 
-/// A configured simulation: the parts that can contradict each other.
-#[derive(Default)]
+/// A configured simulation.
 pub(crate) struct Combination<'a> {
-    pub rule: RuleKind<'a>,
-    /// The first levels: one, or one for each client.
-    pub first: &'a [LevelConfig],
-    /// The levels below them, or the servers.
-    pub lower: &'a [LevelConfig],
-    pub evictions: Evictions,
-    pub write_mode: WriteMode,
-    /// What the lowest level does beside replacement.
-    pub lowest: Lowest,
-    /// Whether several clients or servers are simulated.
-    pub has_clients: bool,
-    pub has_clock: bool,
+    pub config: &'a Config,
     /// Whether the clients share their blocks.
     pub shares_data: bool,
-}
-
-/// What decides when blocks are placed.
-pub(crate) enum RuleKind<'a> {
-    Placement(&'a Placement),
-    /// The scheme with this name.
-    Scheme(&'static str),
-}
-
-impl Default for RuleKind<'_> {
-    fn default() -> Self {
-        Self::Placement(&Placement::Access)
-    }
 }
 
 /// A row of the table.
@@ -49,7 +24,9 @@ struct Refusal {
 /// The table. The first row that applies gives the reason.
 const REFUSALS: &[Refusal] = &[
     Refusal {
-        applies: |asked| !asked.has_clock && asked.placement().is_some_and(Placement::is_by_cost),
+        applies: |asked| {
+            asked.config.timing.is_none() && asked.placement().is_some_and(Placement::is_by_cost)
+        },
         why: |_| {
             "down=auto weighs the time that a block takes on the link against the time of a disk, \
              and without a clock nothing takes time: add --timed, or choose down=reload or \
@@ -58,7 +35,7 @@ const REFUSALS: &[Refusal] = &[
         },
     },
     Refusal {
-        applies: |asked| (asked.has_clients || asked.has_clock) && asked.has_policy("opt"),
+        applies: |asked| asked.config.has_clients() && asked.has_policy("opt"),
         why: |_| {
             "opt with several clients or with a clock: what reaches a cache depends on the other \
              caches, so the best choice cannot be known beforehand; use another policy"
@@ -66,7 +43,43 @@ const REFUSALS: &[Refusal] = &[
         },
     },
     Refusal {
-        applies: |asked| asked.has_clients && asked.aware().is_some(),
+        applies: |asked| {
+            let Config { lowest, times, .. } = asked.config;
+            let is_plain = lowest.is_plain() && times.costs.is_none();
+            asked.config.has_clients() && !asked.is_scheme() && !is_plain
+        },
+        why: |_| {
+            "--stream-cutoff, --write-back, --costs: not with several clients or servers, or \
+             --timed; they are for one client and no clock"
+                .into()
+        },
+    },
+    Refusal {
+        applies: |asked| asked.config.has_clients() && asked.config.evictions != Evictions::Exact,
+        why: |_| {
+            "--evictions: below several clients, and with --timed, evictions are those of the \
+             simulated clients (exact)"
+                .into()
+        },
+    },
+    Refusal {
+        applies: |asked| asked.is_scheme() && asked.config.timing.is_some(),
+        why: |_| {
+            "--timed: not under a scheme that moves blocks by hints, which has no clock; leave it \
+             out"
+            .into()
+        },
+    },
+    Refusal {
+        applies: |asked| asked.is_scheme() && !asked.config.lowest.is_plain(),
+        why: |_| {
+            "--stream-cutoff, --write-back: not under a scheme that moves blocks by hints; leave \
+             them out"
+                .into()
+        },
+    },
+    Refusal {
+        applies: |asked| asked.config.has_clients() && asked.aware().is_some(),
         why: |asked| asked.nobody_tells("with several clients or with a clock"),
     },
     Refusal {
@@ -87,7 +100,7 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         applies: |asked| {
-            asked.cooperates() && asked.levels() == 1 && asked.evictions == Evictions::Exact
+            asked.cooperates() && asked.levels() == 1 && *asked.evictions() == Evictions::Exact
         },
         why: |asked| {
             format!(
@@ -100,7 +113,7 @@ const REFUSALS: &[Refusal] = &[
         },
     },
     Refusal {
-        applies: |asked| matches!(asked.evictions, Evictions::Derived(_)) && asked.levels() > 1,
+        applies: |asked| matches!(asked.evictions(), Evictions::Derived(_)) && asked.levels() > 1,
         why: |_| {
             "--evictions cct and told are for the one level below the client that was recorded: \
              the levels above it would be a second client; leave all levels out but one"
@@ -109,7 +122,7 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         applies: |asked| {
-            asked.evictions != Evictions::Exact
+            *asked.evictions() != Evictions::Exact
                 && matches!(asked.placement(), Some(Placement::Global(_)))
         },
         why: |asked| {
@@ -121,7 +134,7 @@ const REFUSALS: &[Refusal] = &[
         },
     },
     Refusal {
-        applies: |asked| asked.evictions == Evictions::Estimated && asked.levels() > 2,
+        applies: |asked| *asked.evictions() == Evictions::Estimated && asked.levels() > 2,
         why: |_| {
             "--evictions estimate is for one server below one client: at most two levels".into()
         },
@@ -137,7 +150,7 @@ const REFUSALS: &[Refusal] = &[
         },
     },
     Refusal {
-        applies: |asked| asked.is_scheme() && asked.write_mode != WriteMode::Allocate,
+        applies: |asked| asked.is_scheme() && asked.config.write_mode != WriteMode::Allocate,
         why: |asked| {
             format!(
                 "placement {}: writes allocate there, as reads do; use --write-mode allocate",
@@ -147,7 +160,7 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         applies: |asked| {
-            !asked.lowest.is_plain() && (!asked.is_access() || asked.aware().is_some())
+            !asked.config.lowest.is_plain() && (!asked.is_access() || asked.aware().is_some())
         },
         why: |_| {
             "--stream-cutoff, --write-back: counted for a lowest level that places blocks at the \
@@ -157,7 +170,8 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         applies: |asked| {
-            asked.lowest.write_back.is_some() && asked.write_mode == WriteMode::Invalidate
+            asked.config.lowest.write_back.is_some()
+                && asked.config.write_mode == WriteMode::Invalidate
         },
         why: |_| {
             "--write-back with --write-mode invalidate: writes leave nothing in the cache that \
@@ -166,19 +180,6 @@ const REFUSALS: &[Refusal] = &[
         },
     },
 ];
-
-impl<'a> Combination<'a> {
-    /// Levels one below the other.
-    pub(crate) fn of(config: &'a Config) -> Self {
-        let (first, lower) = config.levels.split_at(usize::from(config.levels.len() > 1));
-        let (rule, lowest) = (RuleKind::Placement(&config.placement), config.lowest);
-        // Who places at the access asks for nobody's evictions.
-        let cooperates = config.placement != Placement::Access;
-        let evictions = if cooperates { config.evictions.clone() } else { Evictions::Exact };
-        let write_mode = config.write_mode;
-        Self { rule, first, lower, evictions, write_mode, lowest, ..Self::default() }
-    }
-}
 
 impl Combination<'_> {
     /// Checks the combination.
@@ -193,16 +194,16 @@ impl Combination<'_> {
     }
 
     fn placement(&self) -> Option<&Placement> {
-        match self.rule {
-            RuleKind::Placement(placement) => Some(placement),
-            RuleKind::Scheme(_) => None,
+        match &self.config.rule {
+            Rule::Placement(placement) => Some(placement),
+            Rule::Scheme(_) => None,
         }
     }
 
     fn name(&self) -> &'static str {
-        match self.rule {
-            RuleKind::Placement(placement) => placement.name(),
-            RuleKind::Scheme(name) => name,
+        match &self.config.rule {
+            Rule::Placement(placement) => placement.name(),
+            Rule::Scheme(scheme) => scheme.info().name,
         }
     }
 
@@ -217,15 +218,20 @@ impl Combination<'_> {
     /// Whether the levels of one client cooperate: the lower ones place what the level above
     /// evicts.
     fn cooperates(&self) -> bool {
-        !self.has_clients && !self.is_access() && !self.is_scheme()
+        !self.config.has_clients() && !self.is_access() && !self.is_scheme()
+    }
+
+    /// Who places at the access asks for nobody's evictions.
+    fn evictions(&self) -> &Evictions {
+        if self.is_access() { &Evictions::Exact } else { &self.config.evictions }
     }
 
     fn levels(&self) -> usize {
-        self.first.len() + self.lower.len()
+        self.config.levels.len()
     }
 
     fn policies(&self) -> impl Iterator<Item = &Spec> {
-        self.first.iter().chain(self.lower).map(|level| &level.policy)
+        self.config.levels.iter().map(|level| &level.policy)
     }
 
     fn has_policy(&self, name: &str) -> bool {
@@ -251,7 +257,7 @@ impl Combination<'_> {
             [Some(Knows::Exact), ref lower @ ..] if !lower.is_empty() => {
                 lower.iter().all(Option::is_none)
             }
-            [None, Some(Knows::Exact)] => keeps && self.evictions == Evictions::Exact,
+            [None, Some(Knows::Exact)] => keeps && *self.evictions() == Evictions::Exact,
             _ => false,
         }
     }
@@ -269,57 +275,71 @@ impl Combination<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Combination, REFUSALS, RuleKind};
-    use crate::{Evictions, LevelConfig, Lowest};
+    use super::{Combination, REFUSALS};
+    use crate::{Config, Evictions, LevelConfig, Sharing, Timing, WriteBack};
     use undercroft_cache::WriteMode;
-    use undercroft_cache::placement::Placement;
 
-    fn levels(policies: &[&str]) -> Vec<LevelConfig> {
+    /// The row that refuses these levels (from the top on) under a rule, after `change`.
+    fn row(policies: &[&str], rule: &str, change: impl FnOnce(&mut Config)) -> Option<usize> {
         let level = |policy: &&str| LevelConfig { capacity: 9, policy: policy.parse().unwrap() };
-        policies.iter().map(level).collect()
+        let levels = policies.iter().map(level).collect();
+        let mut config = Config { levels, rule: rule.parse().unwrap(), ..Config::default() };
+        change(&mut config);
+        refused(&config, false)
     }
 
-    /// The row that refuses these levels (from the top on) under a placement, after `change`.
-    fn row(
-        policies: &[&str],
-        placement: &str,
-        change: impl FnOnce(&mut Combination<'_>),
-    ) -> Option<usize> {
-        let (levels, placement) = (levels(policies), placement.parse::<Placement>());
-        let (first, lower) = levels.split_at(levels.len().min(1));
-        let mut asked = Combination { first, lower, ..Combination::default() };
-        let placement = placement.unwrap();
-        asked.rule = RuleKind::Placement(&placement);
-        change(&mut asked);
+    fn refused(config: &Config, shares_data: bool) -> Option<usize> {
+        let asked = Combination { config, shares_data };
         assert_eq!(asked.check().is_err(), REFUSALS.iter().any(|row| (row.applies)(&asked)));
         REFUSALS.iter().position(|row| (row.applies)(&asked))
     }
 
+    fn shared(config: &mut Config) {
+        config.sharing = Some(Sharing::default());
+    }
+
+    fn timed(config: &mut Config) {
+        config.timing = Some(Timing::default());
+    }
+
+    fn derived(config: &mut Config) {
+        config.evictions = Evictions::Derived(std::sync::Arc::default());
+    }
+
+    fn streams_pass(config: &mut Config) {
+        config.lowest.stream_cutoff_bytes = 1;
+    }
+
     #[test]
     fn each_row_refuses_something() {
-        let derived = || Evictions::Derived(std::sync::Arc::default());
+        let scheme = Config { rule: "demote".parse().unwrap(), ..Config::default() };
         let rows = [
             row(&["lru", "mq"], "eviction,down=auto", |_| ()),
-            row(&["lru", "opt"], "access", |asked| asked.has_clients = true),
-            row(&["lru", "lru-ca"], "access", |asked| asked.has_clients = true),
+            row(&["lru", "opt"], "access", shared),
+            row(&["lru", "lru"], "access", |config| {
+                shared(config);
+                streams_pass(config);
+            }),
+            row(&["lru", "lru"], "eviction", |config| {
+                timed(config);
+                derived(config);
+            }),
+            row(&[], "demote", timed),
+            row(&[], "demote", streams_pass),
+            row(&["lru", "lru-ca"], "access", shared),
             row(&["lru-ca"], "access", |_| ()),
             row(&["opt", "lru-ca"], "access", |_| ()),
             row(&["lru", "lru-ca"], "eviction,on-hit=move", |_| ()),
             row(&["lru"], "eviction", |_| ()),
-            row(&["lru", "mq"], "eviction", |asked| asked.evictions = derived()),
-            row(&["mq"], "gl", |asked| asked.evictions = derived()),
-            row(&["lru"; 3], "eviction", |asked| asked.evictions = Evictions::Estimated),
-            row(&[], "access", |asked| {
-                (asked.rule, asked.shares_data) = (RuleKind::Scheme("demote"), true);
-            }),
-            row(&[], "access", |asked| {
-                asked.rule = RuleKind::Scheme("demote");
-                asked.write_mode = WriteMode::NoAllocate;
-            }),
-            row(&["lru", "mq"], "gl", |asked| asked.lowest.stream_cutoff_bytes = 1),
-            row(&["lru"], "access", |asked| {
-                asked.lowest = Lowest { write_back: Some(Default::default()), ..asked.lowest };
-                asked.write_mode = WriteMode::Invalidate;
+            row(&["lru", "mq"], "eviction", derived),
+            row(&["mq"], "gl", derived),
+            row(&["lru"; 3], "eviction", |config| config.evictions = Evictions::Estimated),
+            refused(&scheme, true),
+            row(&[], "demote", |config| config.write_mode = WriteMode::NoAllocate),
+            row(&["lru", "mq"], "gl", streams_pass),
+            row(&["lru"], "access", |config| {
+                config.lowest.write_back = Some(WriteBack::default());
+                config.write_mode = WriteMode::Invalidate;
             }),
         ];
         assert!(rows.iter().enumerate().all(|(at, row)| *row == Some(at)), "{rows:?}");
@@ -338,8 +358,6 @@ mod tests {
         ] {
             assert_eq!(row(policies, placement, |_| ()), None, "{policies:?} {placement}");
         }
-        let timed =
-            |asked: &mut Combination<'_>| (asked.has_clients, asked.has_clock) = (true, true);
         assert_eq!(row(&["lru", "mq"], "eviction,down=auto", timed), None);
     }
 }

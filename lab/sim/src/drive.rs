@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use undercroft_cache::Counts;
 use undercroft_trace::{DenseTrace, Ref};
 
 use crate::{Error, Outcome};
@@ -78,15 +77,10 @@ impl Stopwatch {
         Self { started: Instant::now(), started_cpu: thread_cpu_time() }
     }
 
-    /// The outcome after `references` references, from the counts of each level.
-    pub(crate) fn outcome(self, references: u64, levels: Vec<Counts>) -> Outcome {
-        Outcome {
-            levels,
-            references,
-            elapsed: self.started.elapsed(),
-            cpu: thread_cpu_time().saturating_sub(self.started_cpu),
-            ..Outcome::default()
-        }
+    /// An outcome after `references` references, with the time that it took.
+    pub(crate) fn stop(self, references: u64, outcome: Outcome) -> Outcome {
+        let cpu = thread_cpu_time().saturating_sub(self.started_cpu);
+        Outcome { references, elapsed: self.started.elapsed(), cpu, ..outcome }
     }
 }
 

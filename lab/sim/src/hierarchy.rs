@@ -8,44 +8,31 @@
 
 use std::sync::Arc;
 
-use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::{Context, Future};
 use undercroft_cache::{DenseLevel, Reference, WriteMode};
 use undercroft_trace::{DenseTrace, Ref};
 
-use crate::aware::{is_aware, simulate_aware};
-use crate::combinations::Combination;
-use crate::cooperation::simulate_cooperating;
-use crate::drive::{Proceed, Stopwatch, Topology, drive};
+use crate::drive::{Proceed, Topology, drive};
 use crate::lowest::LowestLevel;
 use crate::{Config, Error, LevelConfig, Outcome};
 
-/// Runs the levels over the whole trace, under any placement. `progress` is called with the
-/// references done so far.
+/// Runs levels that place at the access over the whole trace, with a warm-up of so many references.
 ///
 /// # Errors
-/// A level or the combination cannot be simulated, a spooled trace cannot be read back, or
-/// `progress` stops it.
-pub fn simulate<P: Proceed>(
+/// A level cannot be simulated, a spooled trace cannot be read back, or `progress` stops it.
+pub(crate) fn simulate_chain<P: Proceed>(
     trace: &DenseTrace,
     config: &Config,
-    mut progress: impl FnMut(u64) -> P,
+    warmup: u64,
+    progress: &mut dyn FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
-    Combination::of(config).check()?;
-    if config.placement != Placement::Access {
-        return simulate_cooperating(trace, config, progress);
-    }
-    if config.levels.iter().any(is_aware) {
-        return simulate_aware(trace, config, progress);
-    }
-    let stopwatch = Stopwatch::start();
-    let warmup = trace.references_of(config.warmup_records)?;
     let mut levels = Levels::new(trace, config, config.levels.len(), None)?;
-    drive(trace, warmup, &mut levels, &mut progress)?;
-    let counts = levels.levels.iter().map(|level| *level.counts()).collect();
-    let leaders = levels.levels.iter().map(|level| level.policy().leader()).collect();
+    drive(trace, warmup, &mut levels, progress)?;
     let write_back = levels.lowest.as_ref().and_then(LowestLevel::written);
-    Ok(Outcome { write_back, leaders, ..stopwatch.outcome(trace.len(), counts) })
+    let levels = levels.levels;
+    let leaders = levels.iter().map(|level| level.policy().leader()).collect();
+    let levels = levels.iter().map(|level| *level.counts()).collect();
+    Ok(Outcome { levels, write_back, leaders, ..Outcome::default() })
 }
 
 /// Finds the references that will reach the level below the first `above` levels, for OPT.
@@ -61,7 +48,7 @@ fn references_below(
     }
     let mut coming = Vec::new();
     let is_lowest = above + 1 == config.levels.len();
-    let mut streams = config.lowest.streams().filter(|_| is_lowest);
+    let mut streams = config.lowest.streams(config.block_bytes).filter(|_| is_lowest);
     let mut keep = |refs: &[Reference]| {
         // Neither a write that does not allocate nor a stream is a reference for the policy.
         let mut counted = |r: &&Reference| {
@@ -113,8 +100,8 @@ impl<'a> Levels<'a> {
         let levels = levels.collect::<Result<_, Error>>()?;
         let entries = trace.unique();
         let lowest = config.levels.last().filter(|_| count == config.levels.len());
-        let lowest = lowest
-            .and_then(|level| LowestLevel::new(&config.lowest, level.capacity, trace.names()));
+        let lowest =
+            lowest.and_then(|level| LowestLevel::new(config, level.capacity, trace.names()));
         Ok(Self { levels, entries, bottom, lowest, refs: Vec::new(), below: Vec::new() })
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod advise;
 mod aware;
+mod cache_tree;
 pub mod characterize;
 mod clients;
 mod combinations;
@@ -23,37 +24,38 @@ mod lowest;
 mod movement;
 mod outcome;
 mod report;
+mod rule;
+mod run;
 mod setup;
 mod size;
 mod stack;
 mod sweep;
 mod timed;
+mod timing;
 pub mod tree;
 
-pub use clients::{ClientReport, ClientsReport, Data, Population, simulate_clients};
-pub use config::{ClientsConfig, Config, Evictions, LevelConfig, MovementConfig};
+pub use cache_tree::CacheTree;
+pub use clients::{ClientReport, ClientsReport, Data, Population};
+pub use config::{Config, Evictions, LevelConfig, Looks, Sharing};
 pub use cooperation::{DerivedEvictions, EvictionsFrom};
-pub use costs::{CostSpec, Costs, DemotionCost};
+pub use costs::{CostSpec, Costs, DemotionCost, Times};
 pub use drive::Proceed;
 pub use error::Error;
 pub use filter::Filter;
-pub use hierarchy::simulate;
 pub use input::{TraceInput, Warmup, load};
 pub use lowest::{Lowest, WriteBack};
-pub use movement::{
-    Bound, BoundReport, Bounds, HintDistances, MovementReport, NodeReport, SampleReport, bounds,
-    simulate_movement,
-};
+pub use movement::{BoundReport, HintDistances, MovementReport, NodeReport, SampleReport, bounds};
 pub use outcome::{
-    AwareReport, ClientOutcome, ClientsOutcome, CooperationOutcome, EstimateOutcome,
+    AwareReport, Bound, Bounds, ClientOutcome, ClientsOutcome, CooperationOutcome, EstimateOutcome,
     MovementOutcome, NodeCounts, Outcome, Sample, TimedOutcome, WriteBackCounts,
 };
 pub use report::{
-    AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport, trace_report,
+    AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport,
 };
-pub use setup::{Looks, Prepared, Setup, Sharing};
+pub use rule::Rule;
+pub use run::{Input, simulate};
+pub use setup::{Prepared, Setup};
 pub use size::{LevelSpec, Ratio, Size};
-pub use sweep::{
-    Journal, Plan, Progress, Row, Rule, Run, Source, Times, about_file, parse_policies, sweep,
-};
-pub use timed::{ReloadTime, TimedReport, Timing, simulate_timed, without_placement};
+pub use sweep::{Journal, Plan, Progress, Row, Run, Source, about_file, parse_policies, sweep};
+pub use timed::TimedReport;
+pub use timing::{ReloadTime, Timing};

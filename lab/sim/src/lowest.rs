@@ -12,6 +12,7 @@ use undercroft_cache::{DenseLevel, Entry, Reference, Streams};
 use undercroft_text::{pair, words};
 use undercroft_trace::BlockNames;
 
+use crate::Config;
 use crate::outcome::WriteBackCounts;
 
 /// What the lowest level does beside replacement; by default nothing.
@@ -19,8 +20,6 @@ use crate::outcome::WriteBackCounts;
 pub struct Lowest {
     /// Sequential streams pass the level beyond this many bytes; 0: they are cached.
     pub stream_cutoff_bytes: u64,
-    /// Bytes of a block, which turn the cutoff into blocks.
-    pub block_bytes: u32,
     /// When dirty blocks are written; `None`: the level is write-through.
     pub write_back: Option<WriteBack>,
 }
@@ -31,9 +30,9 @@ impl Lowest {
         self.stream_cutoff_bytes == 0 && self.write_back.is_none()
     }
 
-    /// The streams that pass the level, if any do.
-    pub(crate) fn streams(&self) -> Option<Streams> {
-        Streams::beyond(self.stream_cutoff_bytes, self.block_bytes)
+    /// The streams of blocks of so many bytes that pass the level, if any do.
+    pub(crate) fn streams(&self, block_bytes: u32) -> Option<Streams> {
+        Streams::beyond(self.stream_cutoff_bytes, block_bytes)
     }
 }
 
@@ -101,9 +100,10 @@ pub(crate) struct LowestLevel<'a> {
 
 impl<'a> LowestLevel<'a> {
     /// For a level that does something beside replacement; `None` if it does not.
-    pub(crate) fn new(lowest: &Lowest, capacity: u32, names: &'a BlockNames) -> Option<Self> {
+    pub(crate) fn new(config: &Config, capacity: u32, names: &'a BlockNames) -> Option<Self> {
+        let Config { lowest, block_bytes, .. } = config;
         let dirty = |rules| DirtyBlocks::new(rules, capacity, names.len());
-        let (streams, dirty) = (lowest.streams(), lowest.write_back.map(dirty));
+        let (streams, dirty) = (lowest.streams(*block_bytes), lowest.write_back.map(dirty));
         (!lowest.is_plain()).then_some(Self { names, streams, dirty })
     }
 

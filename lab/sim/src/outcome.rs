@@ -40,7 +40,8 @@ pub struct Outcome {
 impl Outcome {
     /// Block reads of the applications.
     pub fn reads(&self) -> u64 {
-        self.levels.first().map_or(0, |top| top.reads)
+        let first = self.levels.first().map_or(0, |top| top.reads);
+        self.movement.as_ref().map_or(first, |movement| movement.reads)
     }
 
     /// Block reads served by a cache: a level, or another client.
@@ -72,7 +73,8 @@ impl Outcome {
     /// Blocks written to disk. Every level is write-through, except for the lowest one with
     /// write-back.
     pub fn disk_writes(&self) -> u64 {
-        let through = self.levels.last().map_or(0, |bottom| bottom.writes);
+        let last = self.levels.last().map_or(0, |bottom| bottom.writes);
+        let through = self.movement.as_ref().map_or(last, |movement| movement.writes);
         self.write_back.map_or(through, |counts| counts.written())
     }
 }
@@ -239,6 +241,32 @@ pub struct MovementOutcome {
     pub charged_ms: f64,
     /// The samples of the caches, in order.
     pub samples: Vec<Sample>,
+    /// Reads of all clients.
+    pub reads: u64,
+    /// Writes of all clients.
+    pub writes: u64,
+    /// What no scheme can beat, and what knowledge of the future attains, if requested.
+    pub bounds: Option<Bounds>,
+}
+
+/// Read hits of each level, and the mean time of a read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// Read hits, the first level first.
+    pub read_hits: Vec<u64>,
+    /// Mean time of a read in milliseconds.
+    pub response_time_ms: f64,
+}
+
+/// Both bounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bounds {
+    /// Reads counted.
+    pub reads: u64,
+    /// The bound that no scheme can beat.
+    pub upper: Bound,
+    /// The bound that is reached with knowledge of the future.
+    pub lower: Bound,
 }
 
 /// The counts of one cache beside its hits.

@@ -1,25 +1,18 @@
 //! One simulation as a person configures it, and from there to the report. The program, sweeps and
 //! the Python package run their simulations here.
-//!
-//! `setup/clients.rs` has several clients and a clock, `setup/scheme.rs` schemes that move blocks
-//! between caches.
-
-mod clients;
-mod scheme;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::tree::Division;
-use undercroft_cache::WriteMode;
 use undercroft_cache::placement::Placement;
 use undercroft_trace::DenseTrace;
 
+use crate::combinations::Combination;
 use crate::drive::Proceed;
-use crate::report::{Report, TraceReport, trace_report};
+use crate::report::{Report, TraceReport};
 use crate::{
-    Config, Error, Evictions, LevelConfig, LevelSpec, Lowest, Population, Ratio, Rule, Times,
-    Timing, Warmup, simulate,
+    CacheTree, Config, Error, Evictions, LevelSpec, Looks, Population, Ratio, Rule, Sharing,
+    TimedReport, Warmup, simulate,
 };
 
 /// A trace that is ready to be simulated many times. Clones share its references.
@@ -40,8 +33,7 @@ impl Prepared {
 
     /// The traces of several clients. `path` is their name in reports.
     pub fn of_clients(population: Population, path: &str, block_bytes: u32) -> Self {
-        let unique_blocks = population.unique().into();
-        let about = TraceReport { unique_blocks, ..trace_report(path, population.trace()) };
+        let about = TraceReport::new(path, &population);
         let evictions = Evictions::Exact;
         Self { population: Arc::new(population), about, block_bytes, evictions }
     }
@@ -78,124 +70,60 @@ pub struct Setup {
     pub ratio: Option<Ratio>,
     /// The file of a tree of caches, under a scheme and instead of levels.
     pub topology: Option<PathBuf>,
-    /// What decides where blocks are kept.
-    pub rule: Rule,
-    /// Times and costs.
-    pub times: Times,
-    /// What writes do, at every level.
-    pub write_mode: WriteMode,
     /// The start of the trace that is simulated but not counted.
     pub warmup: Warmup,
-    /// What the lowest level does beside replacement.
-    pub lowest: Lowest,
-    /// Several clients or servers; `None`: one client.
-    pub sharing: Option<Sharing>,
-    /// Times of a clock; `None`: no clock.
-    pub timing: Option<Timing>,
-    /// What is looked at beside the counts, under a scheme.
-    pub looks: Looks,
+    /// All else. Its caches, warm-up and size of blocks follow from the fields here and the trace,
+    /// and recorded evictions come with the trace: any stand for them here.
+    pub config: Config,
 }
 
-/// How clients and servers share what there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sharing {
-    /// Number of servers, from 1 to 64, which share the size of their level.
-    pub servers: u32,
-    /// How each server's cache is divided among the clients.
-    pub division: Division,
-    /// Whether clients serve each other's reads that miss at the servers.
-    pub peer_fetch: bool,
-}
-
-impl Default for Sharing {
+impl Default for Setup {
     fn default() -> Self {
-        Self { servers: 1, division: Division::Shared, peer_fetch: false }
+        let (first, lower, warmup) = (Vec::new(), Vec::new(), Warmup::Records(0));
+        Self { first, lower, ratio: None, topology: None, warmup, config: Config::default() }
     }
-}
-
-/// What is looked at while blocks move between levels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looks {
-    /// Number of samples of the caches over the trace.
-    pub samples: u32,
-    /// Whether to compute hint reuse distances, which takes time.
-    pub hint_distances: bool,
-    /// Whether to add what no scheme can beat, and what knowledge of the future attains.
-    pub bounds: bool,
 }
 
 impl Setup {
-    /// These levels one below the other, from the top on, and nothing else that is not usual.
-    pub fn of_levels(levels: &[LevelSpec], rule: Rule) -> Self {
-        let (first, lower) = levels.split_at(levels.len().min(1));
-        Self {
-            first: first.to_vec(),
-            lower: lower.to_vec(),
-            ratio: None,
-            topology: None,
-            rule,
-            times: Times::default(),
-            write_mode: WriteMode::Allocate,
-            warmup: Warmup::Records(0),
-            lowest: Lowest::default(),
-            sharing: None,
-            timing: None,
-            looks: Looks::default(),
-        }
-    }
-
-    /// Whether clients above servers are simulated, or a clock.
-    pub fn has_clients(&self) -> bool {
-        self.sharing.is_some() || self.timing.is_some()
-    }
-
     /// Refuses what contradicts itself, before a trace is read.
     ///
     /// # Errors
     /// The parts contradict each other; the message gives the reason.
     pub fn check(&self) -> Result<(), Error> {
-        let (has_tree, has_costs) = (self.topology.is_some(), self.times.costs.is_some());
-        let is_plain = self.lowest.is_plain();
+        let Config { rule, sharing, times, looks, .. } = &self.config;
+        let has_tree = self.topology.is_some();
         let has_no_levels = self.first.is_empty() && self.lower.is_empty() && self.ratio.is_none();
-        let refusals: &[(bool, &str)] = match &self.rule {
+        let of_schemes = has_tree || *looks != Looks::default() || times.demotions.is_some();
+        let refusals: &[(bool, &str)] = match rule {
             Rule::Scheme(_) => &[
                 (
-                    self.timing.is_some(),
-                    "--timed: not under a scheme that moves blocks by hints, which has no clock; \
-                     leave it out",
-                ),
-                (
-                    !is_plain,
-                    "--stream-cutoff, --write-back: not under a scheme that moves blocks by \
-                     hints; leave them out",
-                ),
-                (
-                    self.sharing.is_some() && !has_tree,
+                    sharing.is_some() && !has_tree,
                     "several clients under a scheme that moves blocks by hints: --topology FILE",
                 ),
                 (
-                    self.sharing.is_some_and(|sharing| sharing != Sharing::default()),
+                    sharing.is_some_and(|sharing| sharing != Sharing::default()),
                     "--servers, --partition, --peer-fetch: the topology says what there is",
                 ),
-                (has_tree && has_costs, "--costs: the topology states them; leave them out"),
+                (
+                    has_tree && times.costs.is_some(),
+                    "--costs: the topology states them; leave them out",
+                ),
                 (has_tree && !has_no_levels, "--topology: it has the levels; leave them out"),
                 (
                     !has_tree && self.first.len() != 1,
                     "--l1: one level; several clients are given by --topology FILE",
                 ),
             ],
-            Rule::Placement(_) if self.has_clients() => &[
-                (
-                    !is_plain || has_costs,
-                    "--stream-cutoff, --write-back, --costs: not with several clients or servers, \
-                     or --timed; they are for one client and no clock",
-                ),
-                (
-                    self.first.is_empty() || self.lower.len() != 1 || self.ratio.is_some(),
-                    "several clients or servers, or --timed: two levels, --l1 and the servers as \
-                     --l2; leave --ratio, --l3 and --lower out",
-                ),
-            ],
+            Rule::Placement(_) if of_schemes => &[(
+                true,
+                "--topology, --samples, --hint-distances, --bounds, --demotions: a placement moves \
+                 no blocks by hints; choose a scheme that does (docs/user/hierarchies.md)",
+            )],
+            Rule::Placement(_) if self.config.has_clients() => &[(
+                self.first.is_empty() || self.lower.len() != 1 || self.ratio.is_some(),
+                "several clients or servers, or --timed: two levels, --l1 and the servers as \
+                 --l2; leave --ratio, --l3 and --lower out",
+            )],
             Rule::Placement(_) => &[(
                 self.first.len() != 1,
                 "--l1: one level for the one client; several clients are given by --clients",
@@ -203,6 +131,8 @@ impl Setup {
         };
         let both = "--ratio: it has the sizes of the levels below --l1; leave those out";
         let has_both = self.ratio.is_some() && !self.lower.is_empty();
+        // Without levels the combination is refused for what it is with any.
+        Combination { config: &self.config, shares_data: false }.check()?;
         match refusals.iter().chain([&(has_both, both)]).find(|(applies, _)| *applies) {
             None => Ok(()),
             Some((_, why)) => Err(Error::Request((*why).into())),
@@ -218,59 +148,45 @@ impl Setup {
     pub fn run<P: Proceed>(
         &self,
         trace: &Prepared,
-        progress: impl FnMut(u64) -> P,
+        mut progress: impl FnMut(u64) -> P,
     ) -> Result<Report, Error> {
         self.check()?;
-        match &self.rule {
-            Rule::Scheme(scheme) => self.move_by(trace, scheme, progress),
-            Rule::Placement(placement) if self.has_clients() => {
-                self.share(trace, *placement, progress)
-            }
-            Rule::Placement(placement) => self.place(trace, *placement, progress),
+        let (config, population) = (self.config(trace)?, trace.population.as_ref());
+        let outcome = simulate(population, &config, &mut progress)?;
+        let mut report = Report::new(&trace.about.path, population, &config, &outcome);
+        if config.timing.is_some() && config.placement() != Placement::Access {
+            let sharing = config.sharing.map(|sharing| Sharing { peer_fetch: false, ..sharing });
+            let config = Config { rule: Rule::default(), sharing, ..config };
+            let outcome = simulate(population, &config, progress)?;
+            report.timed_access = outcome.timed.as_ref().map(TimedReport::from);
         }
-    }
-
-    /// The levels of one client, from the top.
-    fn levels(&self, trace: &Prepared) -> Result<Vec<LevelConfig>, Error> {
-        let of_ratio = self.ratio.as_ref().map(|ratio| ratio.levels(&self.first[0]));
-        let levels = of_ratio.unwrap_or_else(|| [&self.first[..], &self.lower].concat());
-        configs(&levels, trace)
-    }
-
-    fn warmup_records(&self, trace: &Prepared) -> Result<u64, Error> {
-        self.warmup.records(trace.about.records)
-    }
-
-    fn place<P: Proceed>(
-        &self,
-        trace: &Prepared,
-        placement: Placement,
-        progress: impl FnMut(u64) -> P,
-    ) -> Result<Report, Error> {
-        let levels = self.levels(trace)?;
-        let count = levels.len();
-        // The default times are for at most three levels.
-        let has_costs = self.times.costs.is_some() || count > 3;
-        let costs = has_costs.then(|| self.times.costs.clone().unwrap_or_default().costs(count));
-        let costs = costs.transpose()?;
-        let config = Config {
-            levels,
-            write_mode: self.write_mode,
-            warmup_records: self.warmup_records(trace)?,
-            lowest: Lowest { block_bytes: trace.block_bytes, ..self.lowest },
-            placement,
-            evictions: trace.evictions.clone(),
-        };
-        let outcome = simulate(trace.trace(), &config, progress)?;
-        let about = trace.about.clone();
-        let mut report = Report::new(about, trace.block_bytes, &config, &outcome);
-        costs.iter().for_each(|costs| report.charge(costs));
         Ok(report)
     }
-}
 
-/// Levels with their sizes in blocks.
-fn configs(levels: &[LevelSpec], trace: &Prepared) -> Result<Vec<LevelConfig>, Error> {
-    let unique = trace.population.unique();
-    levels.iter().map(|level| level.config(trace.block_bytes, unique)).collect()
+    /// The configuration for a trace.
+    fn config(&self, trace: &Prepared) -> Result<Config, Error> {
+        let (block_bytes, unique) = (trace.block_bytes, trace.population.unique());
+        let of_ratio = self.ratio.as_ref().map(|ratio| ratio.levels(&self.first[0]));
+        let levels = of_ratio.unwrap_or_else(|| [&self.first[..], &self.lower].concat());
+        let levels = levels.iter().map(|level| level.config(block_bytes, unique));
+        let mut config = Config {
+            levels: levels.collect::<Result<_, Error>>()?,
+            evictions: trace.evictions.clone(),
+            warmup_records: self.warmup.records(trace.about.records)?,
+            block_bytes,
+            ..self.config.clone()
+        };
+        config.tree = match (&config.rule, &self.topology) {
+            (Rule::Placement(_), _) => None,
+            (Rule::Scheme(_), None) => Some(CacheTree::line(&config.levels)?),
+            (Rule::Scheme(_), Some(file)) => {
+                let (tree, costs) = CacheTree::of_file(file, block_bytes, unique)?;
+                config.times.costs = Some(costs);
+                Some(tree)
+            }
+        };
+        // The default times are for at most three levels.
+        config.costs()?;
+        Ok(config)
+    }
 }

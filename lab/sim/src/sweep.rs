@@ -19,10 +19,10 @@ use undercroft_cache::policy::Spec;
 use crate::drive::Proceed;
 use crate::report::Report;
 use crate::setup::{Prepared, Setup};
-use crate::{Error, LevelSpec, Size, Warmup};
+use crate::{Config, Error, LevelSpec, Rule, Size, Warmup};
 pub use journal::Journal;
 use journal::results_error;
-pub use plan::{Plan, Rule, Times, parse_policies};
+pub use plan::{Plan, parse_policies};
 
 /// A trace of a sweep; it is opened when needed.
 pub struct Source<'a> {
@@ -189,25 +189,26 @@ impl Plan {
         if let Some(ratio) = &self.ratio {
             upper += &format!(" ratio={ratio}");
         }
-        let costs = self.times.costs.as_ref().map(|costs| format!(" costs={costs}"));
+        let Config { times, lowest, write_mode, .. } = &self.config;
+        let costs = times.costs.as_ref().map(|costs| format!(" costs={costs}"));
         let costs = costs.unwrap_or_default();
         let about = format!(
-            "{about} {reading} upper={upper} writes={:?} version={}",
-            self.write_mode,
+            "{about} {reading} upper={upper} writes={write_mode:?} version={}",
             env!("CARGO_PKG_VERSION"),
         );
         let mut runs = Vec::new();
         for (policy, rule) in self.pairs()? {
             let run = |&size: &Size| {
                 let mut key = format!("{about} {size}:{policy}{costs}");
-                if !self.lowest.is_plain() {
-                    key += &format!(" {}", self.lowest);
+                if !lowest.is_plain() {
+                    key += &format!(" {lowest}");
                 }
                 if *rule != Rule::Placement(Placement::Access) {
                     key += &format!(" {rule}");
                 }
                 if let Rule::Scheme(_) = rule {
-                    key += &format!(" demotions={} seed={}", self.times.demotions, self.times.seed);
+                    let demotions = times.demotions.unwrap_or_default();
+                    key += &format!(" demotions={demotions} seed={}", times.seed);
                 }
                 Run { size, policy: policy.clone(), rule: rule.clone(), key }
             };
@@ -228,13 +229,13 @@ impl Plan {
         progress: impl FnMut(u64) -> P,
     ) -> Result<Row, Error> {
         let levels = self.levels(LevelSpec { size: run.size, policy: run.policy.clone() });
-        let setup = Setup {
-            times: self.times.clone(),
-            write_mode: self.write_mode,
-            warmup,
-            lowest: self.lowest,
-            ..Setup::of_levels(&levels, run.rule.clone())
-        };
+        let (first, lower) = levels.split_at(1);
+        let (first, lower) = (first.to_vec(), lower.to_vec());
+        let mut config = Config { rule: run.rule.clone(), ..self.config.clone() };
+        if let Rule::Placement(_) = config.rule {
+            config.times.demotions = None;
+        }
+        let setup = Setup { first, lower, warmup, config, ..Setup::default() };
         Ok(self.row(run, &setup.run(trace, progress)?))
     }
 

@@ -244,8 +244,7 @@ fn placed(
         let level = LevelConfig { capacity, policy: policy.clone() };
         let levels = question.upper.iter().cloned().chain([level]).collect();
         let evictions = question.evictions.clone().unwrap_or_default();
-        let placed = placement.parse()?;
-        let config = Config { levels, placement: placed, evictions, ..Config::default() };
+        let config = Config { levels, rule: placement.parse()?, evictions, ..Config::default() };
         let ends = counts_in_parts(trace, &config, PARTS)?;
         let (counts, reloads) = ends.last().copied().unwrap_or_default();
         Ok(Figure {

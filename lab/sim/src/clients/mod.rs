@@ -1,7 +1,6 @@
 //! Several clients, each with a first level of its own, above one or more servers, driven by the
-//! references of all clients. The caches and the order of steps are those of
-//! `crate::tree`. Everything happens at once; `timed/` has the simulation with a
-//! clock.
+//! references of all clients. The caches and the order of steps are those of `crate::tree`.
+//! Everything happens at once; `timed/` has the simulation with a clock.
 
 mod population;
 mod report;
@@ -15,34 +14,30 @@ pub(crate) use population::{ClientRef, OfClient};
 pub use population::{Data, Population};
 pub use report::{ClientReport, ClientsReport};
 
-use crate::combinations::{Combination, RuleKind};
 use crate::cooperation::HINT_BYTES;
-use crate::drive::{Proceed, Stopwatch, Topology, drive};
+use crate::drive::{Proceed, Topology, drive};
 use crate::{
-    ClientOutcome, ClientsConfig, ClientsOutcome, CooperationOutcome, Error, LevelConfig, Outcome,
+    ClientOutcome, ClientsOutcome, Config, CooperationOutcome, Error, LevelConfig, Outcome, Sharing,
 };
 
 /// Most servers.
 const MAX_SERVERS: u32 = 64;
 
-/// Runs clients and servers over the whole trace. `progress` is called with the references done so
-/// far.
+/// Runs clients and servers over the whole trace, with a warm-up of so many references.
 ///
 /// # Errors
 /// The configuration cannot be simulated, a spooled trace cannot be read back, or `progress` stops
 /// the simulation.
-pub fn simulate_clients<P: Proceed>(
+pub(crate) fn simulate_clients<P: Proceed>(
     population: &Population,
-    config: &ClientsConfig,
-    mut progress: impl FnMut(u64) -> P,
+    config: &Config,
+    warmup: u64,
+    progress: &mut dyn FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
-    let stopwatch = Stopwatch::start();
-    let trace = population.trace();
-    let warmup = trace.references_of(config.warmup_records)?;
-    let (cluster, by_volume) = build(population, config, false)?;
+    let (cluster, by_volume) = build(population, config)?;
     let mut world = World { population, cluster, seen: Seen::new(population.unique()) };
-    drive(trace, warmup, &mut world, &mut progress)?;
-    Ok(outcome(stopwatch, &world.cluster, config, (trace.len(), by_volume)))
+    drive(population.trace(), warmup, &mut world, progress)?;
+    Ok(outcome(&world.cluster, config, by_volume))
 }
 
 /// Clients and servers without a clock.
@@ -67,44 +62,42 @@ impl Topology for World<'_> {
 }
 
 /// Makes the caches. Returns also whether volumes decide a block's server.
-pub(crate) fn build(
-    population: &Population,
-    config: &ClientsConfig,
-    has_clock: bool,
-) -> Result<(Cluster, bool), Error> {
+pub(crate) fn build(population: &Population, config: &Config) -> Result<(Cluster, bool), Error> {
     let count = population.names().len();
-    Combination {
-        rule: RuleKind::Placement(&config.placement),
-        first: &config.clients,
-        lower: std::slice::from_ref(&config.server),
-        write_mode: config.write_mode,
-        has_clients: true,
-        has_clock,
-        shares_data: population.data() == Data::Shared,
-        ..Combination::default()
+    let Sharing { servers, division, peer_fetch } = config.sharing.unwrap_or_default();
+    let given = config.levels.len().saturating_sub(1);
+    let refuse = |why: String| Err(Error::Request(why));
+    if given != 1 && given != count {
+        return refuse(format!(
+            "{given} first levels for {count} clients: give one for all of them, or one for each"
+        ));
     }
-    .check()?;
-    check_numbers(config, count)?;
-    let (homes, by_volume) = population.homes(config.servers as usize);
+    let LevelConfig { capacity, policy } = &config.levels[given];
+    if !(1..=MAX_SERVERS).contains(&servers) || *capacity < servers {
+        return refuse(format!(
+            "{servers} servers of {capacity} blocks together: expected 1 to {MAX_SERVERS} of at \
+             least one block each"
+        ));
+    }
+    let (homes, by_volume) = population.homes(servers as usize);
     let clients: Vec<Client> = (0..count)
         .map(|client| {
             let LevelConfig { capacity, policy } = config.client(client).clone();
             Client { policy, capacity }
         })
         .collect();
-    let LevelConfig { capacity, policy } = &config.server;
-    let servers: Vec<ServerSpec> = (0..config.servers)
+    let servers: Vec<ServerSpec> = (0..servers)
         .map(|i| ServerSpec {
             policy: policy.clone(),
-            capacity: capacity / config.servers + u32::from(i < capacity % config.servers),
-            placement: config.placement,
+            capacity: capacity / servers + u32::from(i < capacity % servers),
+            placement: config.placement(),
             write_mode: config.write_mode,
-            division: config.division,
+            division,
         })
         .collect();
     let rules = ClusterRules {
         shares_data: population.data() == Data::Shared,
-        peer_fetch: config.peer_fetch,
+        peer_fetch,
         write_mode: config.write_mode,
     };
     let home = move |block: u64| homes[block as usize].into();
@@ -113,35 +106,12 @@ pub(crate) fn build(
     Ok((cluster, by_volume))
 }
 
-fn check_numbers(config: &ClientsConfig, clients: usize) -> Result<(), Error> {
-    let refuse = |why: String| Err(Error::Request(why));
-    let (given, servers) = (config.clients.len(), config.servers);
-    if given != 1 && given != clients {
-        return refuse(format!(
-            "{given} first levels for {clients} clients: give one for all of them, or one for each"
-        ));
-    }
-    if !(1..=MAX_SERVERS).contains(&servers) || config.server.capacity < servers {
-        let blocks = config.server.capacity;
-        return refuse(format!(
-            "{servers} servers of {blocks} blocks together: expected 1 to {MAX_SERVERS} of at \
-             least one block each"
-        ));
-    }
-    Ok(())
-}
-
-/// The counts of the caches after `references` references. `by_volume`: whether volumes decide a
-/// block's server.
-pub(crate) fn outcome(
-    stopwatch: Stopwatch,
-    cluster: &Cluster,
-    config: &ClientsConfig,
-    (references, by_volume): (u64, bool),
-) -> Outcome {
+/// The counts of the caches. `by_volume`: whether volumes decide a block's server.
+pub(crate) fn outcome(cluster: &Cluster, config: &Config, by_volume: bool) -> Outcome {
     let (top, below) = cluster.level_counts();
     let placed = cluster.placement_counts();
-    let is_divided = config.division != Division::Shared;
+    let is_divided = config.sharing.unwrap_or_default().division != Division::Shared;
+    let placement = config.placement();
     let client = |client: usize| {
         let part = |server: &crate::tree::Server| {
             let part = server.parts().get(client).unwrap_or(&server.parts()[0]);
@@ -154,8 +124,8 @@ pub(crate) fn outcome(
         }
     };
     let clients: Vec<_> = (0..cluster.clients().len()).map(client).collect();
-    let cooperation = (config.placement != Placement::Access).then(|| {
-        let sends = match config.placement {
+    let cooperation = (placement != Placement::Access).then(|| {
+        let sends = match placement {
             Placement::Eviction(eviction) => eviction.down == DataSource::Demote,
             Placement::Access | Placement::Global(_) => true,
         };
@@ -177,7 +147,7 @@ pub(crate) fn outcome(
         moved: cluster.servers().iter().map(|server| server.moved()).sum(),
     };
     let clients = Some(clients);
-    Outcome { cooperation, clients, ..stopwatch.outcome(references, vec![top, below]) }
+    Outcome { levels: vec![top, below], cooperation, clients, ..Outcome::default() }
 }
 
 /// The blocks referenced so far.

@@ -4,7 +4,7 @@ use crate::tree::Division;
 use serde::{Deserialize, Serialize};
 
 use super::{Data, Population};
-use crate::{ClientsConfig, ClientsOutcome};
+use crate::{ClientsOutcome, Config};
 
 /// The results of each client, and how servers and data were shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ pub struct ClientReport {
 
 impl ClientsReport {
     /// The results of a simulation of `config`.
-    pub fn new(population: &Population, config: &ClientsConfig, outcome: &ClientsOutcome) -> Self {
+    pub(crate) fn new(population: &Population, config: &Config, outcome: &ClientsOutcome) -> Self {
         let clients = outcome.clients.iter().zip(population.names()).enumerate();
         let clients = clients.map(|(number, (client, name))| ClientReport {
             name: name.clone(),
@@ -77,7 +77,7 @@ impl ClientsReport {
             Data::Disjoint => "disjoint",
             Data::Shared => "shared",
         };
-        let partition = match config.division {
+        let partition = match config.sharing.unwrap_or_default().division {
             Division::Shared => "shared",
             Division::Equal => "equal",
             Division::Benefit => "benefit",

@@ -18,7 +18,7 @@ pub(crate) use derived::EvictionSource;
 pub use known::EvictionsFrom;
 
 use crate::aware::is_aware;
-use crate::drive::{Proceed, Stopwatch, Topology, drive};
+use crate::drive::{Proceed, Topology, drive};
 use crate::{Config, CooperationOutcome, Error, EstimateOutcome, Evictions, Outcome};
 
 /// Bytes of a hint that reports an eviction.
@@ -30,24 +30,22 @@ impl From<PlacementError> for Error {
     }
 }
 
-/// Runs levels that cooperate over the whole trace. `progress` is called with the references done
-/// so far.
+/// Runs levels that cooperate over the whole trace, with a warm-up of so many references.
 ///
 /// # Errors
 /// A level cannot be simulated, a spooled trace cannot be read back, or `progress` stops it.
 pub(crate) fn simulate_cooperating<P: Proceed>(
     trace: &DenseTrace,
     config: &Config,
-    mut progress: impl FnMut(u64) -> P,
+    warmup: u64,
+    progress: &mut dyn FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
-    let stopwatch = Stopwatch::start();
-    let warmup = trace.references_of(config.warmup_records)?;
     let mut run = Run::new(trace, config)?;
-    drive(trace, warmup, &mut run, &mut progress)?;
+    drive(trace, warmup, &mut run, progress)?;
     let all = run.hierarchy.top().into_iter().chain(run.hierarchy.lower());
     let leaders = all.map(Level::leader).collect();
     let (levels, outcome) = run.finish();
-    Ok(Outcome { cooperation: Some(outcome), leaders, ..stopwatch.outcome(trace.len(), levels) })
+    Ok(Outcome { levels, cooperation: Some(outcome), leaders, ..Outcome::default() })
 }
 
 /// Runs levels that cooperate. Returns the counts of the last level, and the reloads, at the end of
@@ -97,7 +95,7 @@ struct Estimate {
 
 impl<'a> Run<'a> {
     fn new(trace: &DenseTrace, config: &'a Config) -> Result<Self, Error> {
-        let Config { placement, evictions, .. } = config;
+        let (placement, evictions) = (&config.placement(), &config.evictions);
         let top = usize::from(config.levels.len() > 1);
         let lower = config.levels[top..].iter().map(|wanted| {
             let mode = config.write_mode;

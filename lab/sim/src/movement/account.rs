@@ -5,7 +5,7 @@ use undercroft_schemes::{Move, Scheme, Topology};
 
 use super::hint_distance::HintDistances;
 use super::links::Links;
-use crate::{Costs, DemotionCost, MovementConfig, MovementOutcome, NodeCounts, Population, Sample};
+use crate::{Config, Costs, DemotionCost, MovementOutcome, NodeCounts, Population, Sample};
 
 /// The references that one place served.
 #[derive(Clone, Copy, Default)]
@@ -60,21 +60,27 @@ pub(super) struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    pub(super) fn new(population: &Population, config: &'a MovementConfig) -> Self {
-        let (nodes, clients) = (config.topology.nodes(), config.topology.clients());
+    pub(super) fn new(
+        population: &Population,
+        config: &Config,
+        topology: &'a Topology,
+        costs: &'a Costs,
+    ) -> Self {
+        let (nodes, clients) = (topology.nodes(), topology.clients());
+        let demotion_cost = config.times.demotions.unwrap_or_default();
         let unique = population.unique();
         let distances = || (0..nodes).map(|_| HintDistances::new(unique)).collect();
         Self {
-            topology: &config.topology,
-            costs: &config.costs,
-            demotion_cost: config.demotion_cost,
+            topology,
+            costs,
+            demotion_cost,
             served: vec![Served::default(); clients * (nodes + 1)],
             moved: vec![0; KINDS * clients * nodes],
             nodes: vec![NodeCounts::default(); nodes],
             held_before: vec![0; nodes],
             seen: vec![false; unique as usize],
-            links: Links::new(nodes, config.demotion_cost),
-            distances: config.hint_distances.then(distances),
+            links: Links::new(nodes, demotion_cost),
+            distances: config.looks.hint_distances.then(distances),
             samples: Vec::new(),
             looked: (0, vec![0; nodes]),
         }
@@ -294,6 +300,9 @@ impl<'a> Account<'a> {
             all[node].evictions = came - left;
         }
         let outcome = MovementOutcome {
+            reads: self.served.iter().map(|served| served.reads).sum(),
+            writes: self.served.iter().map(|served| served.writes).sum(),
+            bounds: None,
             nodes: self.nodes,
             waited_ms: self.links.waited_ms(),
             charged_ms,

@@ -8,26 +8,24 @@
 use undercroft_cache::policy::Spec;
 use undercroft_trace::DenseTrace;
 
-use crate::{Config, Costs, Error, LevelConfig, simulate};
+use crate::{Bound, Bounds, CacheTree, Config, Costs, Error, LevelConfig, simulate};
 
-/// Read hits of each level, and the mean time of a read.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound {
-    /// Read hits, the first level first.
-    pub read_hits: Vec<u64>,
-    /// Mean time of a read in milliseconds.
-    pub response_time_ms: f64,
-}
-
-/// Both bounds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bounds {
-    /// Reads counted.
-    pub reads: u64,
-    /// The bound that no scheme can beat.
-    pub upper: Bound,
-    /// The bound that is reached with knowledge of the future.
-    pub lower: Bound,
+/// The bounds for the caches of a scheme, if requested.
+///
+/// # Errors
+/// Those of [`bounds`]; there are several clients, or the caches are no line.
+pub(crate) fn limits(trace: &DenseTrace, config: &Config) -> Result<Option<Bounds>, Error> {
+    let Some(CacheTree { topology, .. }) = config.tree.as_ref().filter(|_| config.looks.bounds)
+    else {
+        return Ok(None);
+    };
+    if !topology.is_line() || topology.clients() > 1 {
+        let what = "bounds: OPT is defined for one client and levels one below the other";
+        return Err(Error::Request(what.into()));
+    }
+    let sizes = topology.path(0).iter().map(|&node| topology.capacity(node));
+    let sizes: Vec<u32> = sizes.collect();
+    bounds(trace, &sizes, &config.costs()?, config.warmup_records).map(Some)
 }
 
 /// The bounds for levels of these capacities, one below the other.
@@ -58,7 +56,7 @@ pub fn bounds(
     let lower: Vec<u64> = chain.levels.iter().map(|counts| counts.read_hits).collect();
     let bound = |read_hits: Vec<u64>| {
         let disk = reads - read_hits.iter().sum::<u64>();
-        Bound { response_time_ms: costs.mean_ms(&read_hits, disk), read_hits }
+        Bound { response_time_ms: costs.mean_ms(&read_hits, 0, disk), read_hits }
     };
     Ok(Bounds { reads, upper: bound(upper), lower: bound(lower) })
 }

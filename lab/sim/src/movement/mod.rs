@@ -10,69 +10,60 @@ mod report;
 use std::sync::Arc;
 
 use undercroft_cache::Reference;
-use undercroft_schemes::{Build, Move, Scheme};
+use undercroft_schemes::{Build, Move, Scheme, SchemeSpec};
 use undercroft_trace::Ref;
 
 use crate::clients::ClientRef;
-use crate::combinations::{Combination, RuleKind};
-use crate::drive::{Proceed, Stopwatch, Topology, drive};
-use crate::{Error, MovementConfig, Outcome, Population};
+use crate::drive::{Proceed, Topology, drive};
+use crate::{CacheTree, Config, Error, Outcome, Population};
 use account::Account;
 
-pub use bounds::{Bound, Bounds, bounds};
+pub use bounds::bounds;
+pub(crate) use bounds::limits;
 pub use hint_distance::HintDistances;
 pub use report::{BoundReport, MovementReport, NodeReport, SampleReport};
 
 /// References that are passed to a scheme for prefetching before the first of them is made.
 const BATCH: usize = 32;
 
-/// Caches of so many blocks one below the other, for one client.
-pub(crate) fn line(capacities: &[u32]) -> Result<undercroft_schemes::Topology, Error> {
-    undercroft_schemes::Topology::line(capacities).map_err(|e| Error::Request(e.to_string()))
-}
-
-/// Runs a scheme over the whole trace. `progress` is called with the references done so far, over
-/// both passes if there are two.
+/// Runs a scheme over the whole trace, with a warm-up of so many references. `progress` is called
+/// with the references done so far, over both passes if there are two.
 ///
 /// # Errors
 /// The scheme cannot be made, a spooled trace cannot be read back, or `progress` stops it.
-pub fn simulate_movement<P: Proceed>(
+pub(crate) fn simulate_movement<P: Proceed>(
     population: &Population,
-    config: &MovementConfig,
-    mut progress: impl FnMut(u64) -> P,
+    config: &Config,
+    scheme: &SchemeSpec,
+    warmup: u64,
+    progress: &mut dyn FnMut(u64) -> P,
 ) -> Result<Outcome, Error> {
-    let stopwatch = Stopwatch::start();
-    let name = config.scheme.info().name;
-    let shares_data = population.data() == crate::Data::Shared;
-    let (rule, write_mode) = (RuleKind::Scheme(name), config.write_mode);
-    Combination { rule, write_mode, shares_data, ..Combination::default() }.check()?;
-    let (clients, known) = (population.names().len(), config.topology.clients());
+    let Some(CacheTree { topology, policy, .. }) = &config.tree else {
+        return Err(Error::Request("a scheme needs a tree of caches".into()));
+    };
+    let (clients, known) = (population.names().len(), topology.clients());
     if clients != known {
         let why = format!("{clients} clients, and the topology has places for {known}");
         return Err(Error::Request(why));
     }
-    let build = Build {
-        block_bytes: config.block_bytes,
-        policy: &config.policy,
-        seed: config.seed,
-        ..Build::new(&config.topology)
-    };
-    let trace = population.trace();
-    let mut scheme = config.scheme.build(build.clone())?;
-    if config.scheme.info().two_passes {
-        let mut first = Caches::new(population, config, scheme, None);
-        drive(trace, 0, &mut first, &mut progress)?;
+    let (costs, trace) = (config.costs()?, population.trace());
+    let (block_bytes, seed) = (config.block_bytes, config.times.seed);
+    let build = Build { block_bytes, policy, seed, ..Build::new(topology) };
+    let mut caches = scheme.build(build.clone())?;
+    if scheme.info().two_passes {
+        let mut first = Caches::new(population, config, caches, None);
+        drive(trace, 0, &mut first, progress)?;
         let log = first.scheme.take_log().map(Arc::new);
-        scheme = config.scheme.build(Build { log, ..build })?;
+        caches = scheme.build(Build { log, ..build })?;
     }
-    let account = Account::new(population, config);
-    let mut caches = Caches::new(population, config, scheme, Some(account));
-    drive(trace, trace.references_of(config.warmup_records)?, &mut caches, &mut progress)?;
+    let account = Account::new(population, config, topology, &costs);
+    let mut caches = Caches::new(population, config, caches, Some(account));
+    drive(trace, warmup, &mut caches, progress)?;
     let (levels, movement) = match caches.account {
         Some(account) => account.finish(caches.scheme.as_ref()),
         None => Default::default(),
     };
-    Ok(Outcome { movement: Some(movement), ..stopwatch.outcome(trace.len(), levels) })
+    Ok(Outcome { levels, movement: Some(movement), ..Outcome::default() })
 }
 
 /// The caches of a scheme.
@@ -89,12 +80,12 @@ struct Caches<'a> {
 impl<'a> Caches<'a> {
     fn new(
         population: &'a Population,
-        config: &MovementConfig,
+        config: &Config,
         mut scheme: Box<dyn Scheme>,
         account: Option<Account<'a>>,
     ) -> Self {
         scheme.grow(population.unique());
-        let samples = u64::from(config.samples);
+        let samples = u64::from(config.looks.samples);
         let every = (samples > 0).then(|| (population.trace().len() / samples.max(1)).max(1));
         Self { population, scheme, account, every: every.unwrap_or(0), moves: Vec::new() }
     }

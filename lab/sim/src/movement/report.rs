@@ -1,11 +1,8 @@
 //! The results of a hierarchy driven by hints, with the fixed names that scripts rely on.
 
 use serde::{Deserialize, Serialize};
-use undercroft_cache::Counts;
 
-use super::bounds::{Bound, Bounds};
-use crate::report::{AggregateReport, DiskReport, LevelReport};
-use crate::{MovementConfig, NodeCounts, Outcome, Report, Sample, TraceReport};
+use crate::{Bound, CacheTree, Config, Costs, MovementOutcome, NodeCounts, Outcome, Sample};
 
 /// The moves and their costs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,74 +111,45 @@ impl SampleReport {
     }
 }
 
-impl Report {
-    /// The results of a hierarchy driven by hints.
-    pub fn of_movement(
-        trace: TraceReport,
-        config: &MovementConfig,
+impl MovementReport {
+    /// What moved in a simulation of `config`, whose requests have these costs.
+    pub(crate) fn new(
+        (config, tree): (&Config, &CacheTree),
+        costs: &Costs,
         outcome: &Outcome,
-        bounds: Option<&Bounds>,
+        movement: &MovementOutcome,
     ) -> Self {
-        let movement = outcome.movement.clone().unwrap_or_default();
-        let topology = &config.topology;
-        // Reads of the applications are those that reach the first caches of clients.
-        let firsts: Vec<usize> = (0..topology.clients()).map(|c| topology.path(c)[0]).collect();
-        let own = |arrived: fn(&Counts) -> u64, sent: fn(&Counts) -> u64| -> u64 {
-            let from_above = |node: usize| {
-                let uppers = (0..topology.nodes()).filter(|&n| topology.below(n) == Some(node));
-                uppers.map(|n| sent(&outcome.levels[n])).sum::<u64>()
-            };
-            let distinct = (0..topology.nodes()).filter(|node| firsts.contains(node));
-            distinct.map(|node| arrived(&outcome.levels[node]) - from_above(node)).sum()
-        };
-        let reads = own(|counts| counts.reads, |counts| counts.reads - counts.read_hits);
-        let writes = own(|counts| counts.writes, |counts| counts.writes);
+        let (topology, nodes) = (&tree.topology, &movement.nodes);
+        let MovementOutcome { reads, writes, .. } = movement;
         let hits: Vec<u64> = outcome.levels.iter().map(|counts| counts.read_hits).collect();
-        let read_hits: u64 = hits.iter().sum();
-        let (all, requests) = (reads.max(1) as f64, (reads + writes).max(1) as f64);
-        let demotions: u64 = movement.nodes.iter().map(|node| node.demotions_in).sum();
-        let promotions: u64 = movement.nodes.iter().map(|node| node.promotions_in).sum();
+        let (all, requests) = ((*reads).max(1) as f64, (reads + writes).max(1) as f64);
+        let demotions: u64 = nodes.iter().map(|node| node.demotions_in).sum();
+        let promotions: u64 = nodes.iter().map(|node| node.promotions_in).sum();
         let per_1000 = |count: u64| 1000.0 * count as f64 / requests;
-        let (costs, demand) = (&config.costs, reads - read_hits);
-        let response_time_ms = costs.mean_ms(&hits, demand);
-        let is_demote = config.scheme.info().name == "demote";
-        let levels = (0..topology.nodes()).map(|node| {
-            let (counts, moved) = (&outcome.levels[node], &movement.nodes[node]);
-            let names =
-                [config.names[node].clone(), config.policy.clone(), config.scheme.to_string()];
-            LevelReport {
-                demotions_in: moved.demotions_in,
-                demote_hits: (is_demote && !firsts.contains(&node)).then_some(moved.resent_in),
-                promotions_in: moved.promotions_in,
-                ..LevelReport::new(names, topology.capacity(node), counts)
-            }
-        });
+        let served = hits.iter().zip(&costs.levels_ms).map(|(&n, ms)| n as f64 * ms / all);
         let node_report = |node: usize| {
-            let counts = movement.nodes[node].clone();
+            let counts = nodes[node].clone();
             let capacity = f64::from(topology.capacity(node)) * f64::from(config.block_bytes);
             let below = topology.below(node);
-            let sent = below.map_or(0, |below| movement.nodes[below].demotions_in);
+            let sent = below.map_or(0, |below| nodes[below].demotions_in);
             let missed = outcome.levels[node].reads - hits[node];
             NodeReport {
-                name: config.names[node].clone(),
-                below: below.map(|below| config.names[below].clone()),
+                name: tree.names[node].clone(),
+                below: below.map(|below| tree.names[below].clone()),
                 share: hits[node] as f64 / all,
                 traffic_below_per_1000: per_1000(missed + sent + counts.exchanges_in),
                 overhead: counts.overhead_bytes as f64 / capacity,
                 counts,
             }
         };
-        let report = MovementReport {
-            scheme: config.scheme.to_string(),
+        let bounds = movement.bounds.as_ref();
+        Self {
+            scheme: config.rule.to_string(),
             cache_ms: costs.levels_ms.clone(),
             disk_ms: costs.disk_ms,
-            demotion_cost: config.demotion_cost.to_string(),
-            served_ms: hits
-                .iter()
-                .zip(&costs.levels_ms)
-                .map(|(&n, ms)| n as f64 * ms / all)
-                .collect(),
-            disk_part_ms: demand as f64 * costs.disk_ms / all,
+            demotion_cost: config.times.demotions.unwrap_or_default().to_string(),
+            served_ms: served.collect(),
+            disk_part_ms: outcome.disk_reads() as f64 * costs.disk_ms / all,
             charged_ms: movement.charged_ms / all,
             waited_ms: movement.waited_ms / all,
             demotions_per_1000: per_1000(demotions),
@@ -191,17 +159,6 @@ impl Report {
             samples: movement.samples.iter().map(SampleReport::new).collect(),
             opt_ub: bounds.map(|bounds| BoundReport::new(&bounds.upper, bounds.reads)),
             opt_lb: bounds.map(|bounds| BoundReport::new(&bounds.lower, bounds.reads)),
-        };
-        let extra_ms = report.charged_ms + report.waited_ms;
-        Self {
-            levels: levels.collect(),
-            aggregate: AggregateReport { reads, read_hits, read_hit_ratio: read_hits as f64 / all },
-            disk: DiskReport { demand_reads: demand, reloads: 0, writes },
-            response_time_ms,
-            response_time_with_demotions_ms: response_time_ms + extra_ms,
-            response_time_with_reloads_ms: response_time_ms,
-            movement: Some(report),
-            ..Self::of_run(trace, config.block_bytes, outcome)
         }
     }
 }

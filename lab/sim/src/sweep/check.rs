@@ -17,7 +17,7 @@ impl Plan {
             .map_err(|error| Error::Request(error.to_string()))?;
         let stream = BlockStream::new(one.reader(), &BlockOptions::default())?;
         let trace = DenseTrace::load(stream, |_| ())?;
-        let trace = Prepared::new(trace, String::new(), 4096, self.evictions.clone());
+        let trace = Prepared::new(trace, String::new(), 4096, self.config.evictions.clone());
         // The level above may be small beside the trace: here it is as the others.
         let upper = self.upper.clone().map(|level| crate::LevelSpec { size: SMALL, ..level });
         let plan = Self { upper, ..self.clone() };

@@ -1,16 +1,10 @@
 //! The combinations of a sweep. A scheme that moves blocks by hints decides the order of blocks
 //! itself, so it is combined only with the policies that its levels accept.
 
-use std::fmt;
-use std::str::FromStr;
+use undercroft_cache::policy::{Spec, policies};
+use undercroft_schemes::{Build, Topology};
 
-use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{Placement, PlacementError};
-use undercroft_cache::policy::{Spec, SpecError, policies};
-use undercroft_schemes::{Build, SchemeSpec};
-
-use crate::movement::line;
-use crate::{CostSpec, DemotionCost, Error, Evictions, LevelSpec, Lowest, Ratio, Size};
+use crate::{Config, Error, LevelSpec, Ratio, Rule, Size};
 
 /// The combinations to simulate.
 #[derive(Clone)]
@@ -25,70 +19,9 @@ pub struct Plan {
     pub policies: Vec<Spec>,
     /// Placements of the level that varies.
     pub placements: Vec<Rule>,
-    /// Times and costs.
-    pub times: Times,
-    /// What writes do.
-    pub write_mode: WriteMode,
-    /// What the lowest level does beside replacement, whatever the size of its blocks.
-    pub lowest: Lowest,
-    /// Where evictions are known from. Those of a recorded client are in no plan: they come with
-    /// each trace ([`Prepared`](crate::Prepared)), and any stand for them here.
-    pub evictions: Evictions,
-}
-
-/// What decides where blocks are kept.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Rule {
-    /// A placement below the first level.
-    Placement(Placement),
-    /// A scheme that moves blocks between the levels by hints.
-    Scheme(SchemeSpec),
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Placement(placement) => placement.fmt(f),
-            Self::Scheme(scheme) => scheme.fmt(f),
-        }
-    }
-}
-
-impl FromStr for Rule {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let name = text.split(',').next().unwrap_or("");
-        let rule = if SchemeSpec::is_known(name) {
-            text.parse().map(Self::Scheme).map_err(|e: SpecError| e.to_string())
-        } else {
-            text.parse().map(Self::Placement).map_err(|e: PlacementError| e.to_string())
-        };
-        rule.map_err(|why| Error::Request(format!("placement {text}: {why}")))
-    }
-}
-
-impl Rule {
-    /// The texts of a list such as `access,eviction,on-hit=keep,gl`: a part with `=` belongs to the
-    /// one before it.
-    pub fn split_list(text: &str) -> Vec<String> {
-        split_list(text)
-    }
-}
-
-/// Splits at commas; a part with `=` belongs to the one before it.
-fn split_list(text: &str) -> Vec<String> {
-    let mut items: Vec<String> = Vec::new();
-    for part in text.split(',') {
-        match items.last_mut() {
-            Some(last) if part.contains('=') => {
-                last.push(',');
-                last.push_str(part);
-            }
-            _ => items.push(part.into()),
-        }
-    }
-    items
+    /// All else. Its levels, rule, warm-up and size of blocks are those of each run, and recorded
+    /// evictions come with each trace ([`Prepared`](crate::Prepared)): any stand for them here.
+    pub config: Config,
 }
 
 /// The policies of a list such as `lru,mq,m=8,2q`, each once; `all` stands for all that need
@@ -105,7 +38,7 @@ pub fn parse_policies(text: &str) -> Result<Vec<Spec>, Error> {
         }
         Ok::<(), Error>(())
     };
-    for item in split_list(text) {
+    for item in Rule::split_list(text) {
         if item == "all" {
             let all = policies().iter().filter(|info| info.name != "opt");
             let mut all = all.filter(|info| !info.is_content_aware());
@@ -115,23 +48,6 @@ pub fn parse_policies(text: &str) -> Result<Vec<Spec>, Error> {
         }
     }
     Ok(specs)
-}
-
-/// What requests and demotions cost, and the seed of schemes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Times {
-    /// Times of the levels and the disk; `None`: the default ones.
-    pub costs: Option<CostSpec>,
-    /// What a demotion adds under a scheme.
-    pub demotions: DemotionCost,
-    /// Seed of the random numbers of a scheme.
-    pub seed: u64,
-}
-
-impl Default for Times {
-    fn default() -> Self {
-        Self { costs: None, demotions: DemotionCost::default(), seed: 42 }
-    }
 }
 
 impl Plan {
@@ -158,7 +74,7 @@ impl Plan {
     /// Checks that a scheme accepts levels of a policy.
     fn fits(&self, policy: &Spec, rule: &Rule) -> Result<(), Error> {
         let Rule::Scheme(scheme) = rule else { return Ok(()) };
-        if !self.lowest.is_plain() {
+        if !self.config.lowest.is_plain() {
             return Err(Error::Request(format!(
                 "--stream-cutoff, --write-back: not counted under placement {scheme}; use access"
             )));
@@ -173,7 +89,8 @@ impl Plan {
                 other.policy
             )));
         }
-        let topology = line(&vec![1; levels.len()])?;
+        let topology = Topology::line(&vec![1; levels.len()]);
+        let topology = topology.map_err(|e| Error::Request(e.to_string()))?;
         scheme.build(Build { policy: &policy.to_string(), ..Build::new(&topology) })?;
         Ok(())
     }

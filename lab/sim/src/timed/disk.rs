@@ -5,15 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use undercroft_cache::placement::ReloadQueue;
 
-/// When reloads are done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReloadTime {
-    /// When the disk is idle, one at a time (USENIX 2003).
-    #[default]
-    Idle,
-    /// In order of arrival, like demand.
-    Demand,
-}
+use crate::ReloadTime;
 
 /// A task of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

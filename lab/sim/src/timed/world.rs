@@ -12,18 +12,17 @@ use undercroft_cache::placement::{DataSource, Order, Placement, WayByCost};
 
 use undercroft_random::SplitMix64;
 
-use super::Timing;
 use super::disk::{Busy, Disk, Work};
 use super::link::Link;
 use crate::clients::{OfClient, Seen};
+use crate::costs::LEVEL_MS;
 use crate::drive::Proceed;
-use crate::report::LEVEL_MS;
-use crate::{ClientsConfig, Error, Population, TimedOutcome};
+use crate::timing::SERVER_NS;
+use crate::{Config, Error, Population, TimedOutcome, Timing};
 use counting::PERIOD_NS;
 
-/// Times of a request that the client's own cache serves, and of one that a server serves.
+/// Time of a request that the client's own cache serves.
 const OWN_NS: u64 = (LEVEL_MS[0] * 1e6) as u64;
-pub(super) const SERVER_NS: u64 = (LEVEL_MS[1] * 1e6) as u64;
 
 /// The reload queues of a server may hold its cache's capacity divided by this.
 const QUEUED: u32 = 8;
@@ -77,6 +76,7 @@ pub(super) struct World<'a> {
     cluster: Cluster,
     placement: Placement,
     timing: Timing,
+    block_bytes: u32,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     foreseen: u64,
     now: u64,
@@ -107,24 +107,28 @@ impl<'a> World<'a> {
     pub(super) fn new(
         population: &'a Population,
         cluster: Cluster,
-        config: &ClientsConfig,
+        config: &Config,
         timing: &Timing,
         warmup: u64,
     ) -> Self {
         let clients = population.names().len();
+        let servers = cluster.servers().len() as u32;
+        let blocks = config.levels.last().map_or(0, |server| server.capacity);
+        let placement = config.placement();
         let per_client = timing.outstanding as usize;
         let slot = |i: usize| Slot { client: i / per_client, ..Slot::default() };
-        let reloads = (config.server.capacity / config.servers / QUEUED / timing.disks).max(1);
-        let disks = (config.servers * timing.disks) as usize;
+        let reloads = (blocks / servers / QUEUED / timing.disks).max(1);
+        let disks = (servers * timing.disks) as usize;
         let disk = |_| Disk::new(timing.disk_us * 1000, timing.reloads, reloads);
-        let link = |_| Link::new(timing.link_block_ns());
+        let link = |_| Link::new(timing.link_block_ns(config.block_bytes));
         let mut world = Self {
             population,
             streams: (0..clients).map(|client| population.of_client(client)).collect(),
             ways: vec![WayByCost::default(); cluster.servers().len()],
             cluster,
-            placement: config.placement,
+            placement,
             timing: *timing,
+            block_bytes: config.block_bytes,
             events: BinaryHeap::new(),
             foreseen: 0,
             now: 0,
@@ -149,7 +153,7 @@ impl<'a> World<'a> {
         for k in 0..per_client {
             (0..clients).for_each(|client| world.at(0, Event::Issue(client * per_client + k)));
         }
-        if config.placement.is_by_cost() || config.placement.is_auto() {
+        if placement.is_by_cost() || placement.is_auto() {
             world.at(PERIOD_NS, Event::Review);
         }
         world
@@ -162,7 +166,7 @@ impl<'a> World<'a> {
 
     pub(super) fn run<P: Proceed>(
         &mut self,
-        progress: &mut impl FnMut(u64) -> P,
+        progress: &mut dyn FnMut(u64) -> P,
     ) -> Result<(), Error> {
         while let Some(Reverse((time, _, event))) = self.events.pop() {
             self.now = time;

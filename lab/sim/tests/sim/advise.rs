@@ -49,7 +49,7 @@ fn figures_are_those_of_simulations() {
                     .chain([(figure.capacity_blocks, figure.policy.as_str())])
                     .collect();
                 let config = Config {
-                    placement: figure.placement.parse().unwrap(),
+                    rule: figure.placement.parse().unwrap(),
                     ..config(&levels, WriteMode::Allocate, 0)
                 };
                 let run = simulate(&trace, &config, |_| ()).unwrap();

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::common::{Random, blocks, config, seeds, trace};
 use undercroft_cache::WriteMode;
-use undercroft_sim::{Config, Report, simulate, trace_report};
+use undercroft_sim::{Config, Report, simulate};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
 fn random_trace(random: &mut Random) -> DenseTrace {
@@ -51,7 +51,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     let trace = trace((0..50).map(|block| blocks(block % 20, 1, false)).collect());
     let of = |levels: &[(u32, &str)]| config(levels, WriteMode::Allocate, 0);
     let refused = |config: &Config, placement: &str| {
-        let config = Config { placement: placement.parse().unwrap(), ..config.clone() };
+        let config = Config { rule: placement.parse().unwrap(), ..config.clone() };
         simulate(&trace, &config, |_| ()).unwrap_err().to_string()
     };
     for (levels, placement, why) in [
@@ -73,8 +73,7 @@ fn the_report_says_what_knowing_cost() {
     let upper = "lru-ca,knows=bloom,publish=0.1";
     let config = config(&[(30, upper), (40, "lru-ca,knows=emulation")], WriteMode::Allocate, 100);
     let outcome = simulate(&trace, &config, |_| ()).unwrap();
-    let about = trace_report("memory", &trace);
-    let report = Report::new(about, 4096, &config, &outcome);
+    let report = Report::new("memory", &trace, &config, &outcome);
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
     let [upper, lower] = &report.aware[..] else { panic!("two levels: {text}") };

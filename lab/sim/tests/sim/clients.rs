@@ -6,8 +6,7 @@ use undercroft_cache::WriteMode;
 use undercroft_cache::policy::Spec;
 use undercroft_sim::tree::Division;
 use undercroft_sim::{
-    ClientsConfig, Config, Data, LevelConfig, Outcome, Population, Report, simulate,
-    simulate_clients, trace_report,
+    Config, Data, LevelConfig, LevelReport, Outcome, Population, Report, Sharing, simulate,
 };
 use undercroft_trace::{BlockOptions, Reader, Record, Unit};
 
@@ -15,17 +14,17 @@ fn level(capacity: u32, policy: &str) -> LevelConfig {
     LevelConfig { capacity, policy: Spec::parse(policy).unwrap() }
 }
 
-fn clients_config(l1: u32, l2: (u32, &str), placement: &str) -> ClientsConfig {
-    ClientsConfig {
-        clients: vec![level(l1, "lru")],
-        server: level(l2.0, l2.1),
-        servers: 1,
-        placement: placement.parse().unwrap(),
-        write_mode: WriteMode::Allocate,
-        division: Division::Shared,
-        peer_fetch: false,
-        warmup_records: 0,
-    }
+fn clients_config(l1: u32, l2: (u32, &str), placement: &str) -> Config {
+    let levels = vec![level(l1, "lru"), level(l2.0, l2.1)];
+    let (rule, sharing) = (placement.parse().unwrap(), Some(Sharing::default()));
+    Config { levels, rule, sharing, block_bytes: 4096, ..Config::default() }
+}
+
+/// A configuration that shares something else.
+fn sharing(config: &Config, change: impl FnOnce(&mut Sharing)) -> Config {
+    let mut config = config.clone();
+    change(config.sharing.as_mut().unwrap());
+    config
 }
 
 /// Skewed references to `blocks` blocks, with writes, one a microsecond from `start_us` on.
@@ -48,8 +47,8 @@ fn population(traces: Vec<Vec<Record>>, data: Data) -> Population {
     Population::of_traces(named, &BlockOptions::default(), data, |_| ()).unwrap()
 }
 
-fn run(population: &Population, config: &ClientsConfig) -> Outcome {
-    simulate_clients(population, config, |_| ()).unwrap()
+fn run(population: &Population, config: &Config) -> Outcome {
+    simulate(population, config, |_| ()).unwrap()
 }
 
 // ------------------------------------------------------------------ one client
@@ -63,17 +62,17 @@ fn one_client_is_the_hierarchy() {
             let trace = common::trace(records(seed, 150_000, 3000, 0));
             let levels = Config {
                 levels: vec![level(200, "lru"), level(400, "mq")],
-                placement: placement.parse().unwrap(),
+                rule: placement.parse().unwrap(),
                 ..config(&[(1, "lru")], WriteMode::Allocate, warmup)
             };
             let theirs = simulate(&trace, &levels, |_| ()).unwrap();
             let alone = Population::one(trace, "alone".into());
             for division in [Division::Shared, Division::Equal, Division::Benefit] {
-                let wanted = ClientsConfig {
+                let wanted = Config {
                     warmup_records: warmup,
-                    division,
                     ..clients_config(200, (400, "mq"), placement)
                 };
+                let wanted = sharing(&wanted, |sharing| sharing.division = division);
                 let ours = run(&alone, &wanted);
                 for (ours, theirs) in ours.levels.iter().zip(&theirs.levels) {
                     let mut theirs = *theirs;
@@ -81,12 +80,14 @@ fn one_client_is_the_hierarchy() {
                     assert_eq!(*ours, theirs, "{placement} UNDERCROFT_SEED={seed}");
                 }
                 assert_eq!(ours.cooperation, theirs.cooperation, "{placement}");
-                let about = || trace_report("alone", alone.trace());
-                let report = |outcome: &Outcome| {
-                    let report = Report::new(about(), 4096, &levels, outcome);
-                    (report.levels, report.aggregate, report.disk, report.response_time_ms)
+                let report = |config: &Config, outcome: &Outcome| {
+                    let report = Report::new("alone", &alone, config, outcome);
+                    let levels = report.levels.into_iter();
+                    let levels = levels.map(|level| LevelReport { leader: None, ..level });
+                    let levels: Vec<_> = levels.collect();
+                    (levels, report.aggregate, report.disk, report.response_time_ms)
                 };
-                assert_eq!(report(&ours), report(&theirs), "{placement}");
+                assert_eq!(report(&wanted, &ours), report(&levels, &theirs), "{placement}");
             }
         }
     }
@@ -100,10 +101,8 @@ fn clients_with_equal_parts_are_each_alone() {
     for seed in seeds(3) {
         let traces: Vec<_> = (0..3).map(|i| records(seed * 10 + i, 20_000, 1000, 77 * i)).collect();
         let together = population(traces.clone(), Data::Disjoint);
-        let wanted = ClientsConfig {
-            division: Division::Equal,
-            ..clients_config(100, (600, "mq"), "eviction,on-hit=move")
-        };
+        let wanted = clients_config(100, (600, "mq"), "eviction,on-hit=move");
+        let wanted = sharing(&wanted, |sharing| sharing.division = Division::Equal);
         let outcome = run(&together, &wanted);
         let clients = outcome.clients.unwrap();
         let mut hits = 0;
@@ -126,10 +125,8 @@ fn clients_that_share_serve_each_other() {
     let together = population(vec![same.clone(), same.clone()], Data::Shared);
     let apart = population(vec![same.clone(), same.clone()], Data::Disjoint);
     assert_eq!((together.unique() * 2, together.data()), (apart.unique(), Data::Shared));
-    let wanted = ClientsConfig {
-        peer_fetch: true,
-        ..clients_config(100, (200, "lru"), "eviction,on-hit=move")
-    };
+    let usual = clients_config(100, (200, "lru"), "eviction,on-hit=move");
+    let wanted = sharing(&usual, |sharing| sharing.peer_fetch = true);
     let outcome = run(&together, &wanted);
     let clients = outcome.clients.as_ref().unwrap();
     // The second asks for everything just after the first.
@@ -139,10 +136,7 @@ fn clients_that_share_serve_each_other() {
     assert_eq!(outcome.peer_hits(), first.below.peer_hits + second.below.peer_hits);
     assert_eq!(outcome.disk_reads(), first.below.disk_reads + second.below.disk_reads);
     // Without a peer to ask, the disk is asked.
-    let outcome = run(&together, &ClientsConfig { peer_fetch: false, ..wanted });
-    assert_eq!(outcome.peer_hits(), 0);
-    let again = run(&together, &clients_config(100, (200, "lru"), "eviction,on-hit=move"));
-    assert_eq!((outcome.levels, outcome.clients), (again.levels, again.clients));
+    assert_eq!(run(&together, &usual).peer_hits(), 0);
 }
 
 /// Each address space of a trace is a client, as if it had a trace of its own.
@@ -180,8 +174,8 @@ fn volumes_or_hashes_find_the_server() {
     let traces: Vec<_> = (0..2).map(|i| records(i, 20_000, 1000, 0)).collect();
     for (servers, by_volume) in [(2, true), (3, false)] {
         let together = population(traces.clone(), Data::Disjoint);
-        let wanted =
-            ClientsConfig { servers, ..clients_config(100, (600, "lru"), "eviction,on-hit=keep") };
+        let wanted = clients_config(100, (600, "lru"), "eviction,on-hit=keep");
+        let wanted = sharing(&wanted, |sharing| sharing.servers = servers);
         let clients = run(&together, &wanted).clients.unwrap();
         assert_eq!(clients.by_volume, by_volume);
         assert_eq!(clients.servers.len(), servers as usize);
@@ -200,15 +194,16 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     let two = || population((0..2).map(|i| records(i, 100, 10, 0)).collect(), Data::Disjoint);
     let usual = clients_config(10, (10, "lru"), "eviction,on-hit=move");
     for (config, why) in [
-        (ClientsConfig { clients: vec![level(1, "lru"); 3], ..usual.clone() }, "3 first levels"),
-        (ClientsConfig { server: level(9, "opt"), ..usual.clone() }, "cannot be known"),
-        (ClientsConfig { clients: vec![level(1, "opt")], ..usual.clone() }, "cannot be known"),
-        (ClientsConfig { servers: 0, ..usual.clone() }, "servers"),
-        (ClientsConfig { servers: 11, ..usual.clone() }, "servers"),
-        (ClientsConfig { peer_fetch: true, ..usual.clone() }, "nothing to serve"),
+        (Config { levels: vec![level(1, "lru"); 4], ..usual.clone() }, "3 first levels"),
+        (Config { levels: Vec::new(), ..usual.clone() }, "0 first levels"),
+        (clients_config(10, (9, "opt"), "access"), "cannot be known"),
+        (Config { levels: vec![level(1, "opt"); 2], ..usual.clone() }, "cannot be known"),
+        (sharing(&usual, |sharing| sharing.servers = 0), "servers"),
+        (sharing(&usual, |sharing| sharing.servers = 11), "servers"),
+        (sharing(&usual, |sharing| sharing.peer_fetch = true), "nothing to serve"),
         (clients_config(10, (10, "lru"), "eviction,on-hit=move,down=auto"), "--timed"),
     ] {
-        let error = simulate_clients(&two(), &config, |_| ()).unwrap_err().to_string();
+        let error = simulate(&two(), &config, |_| ()).unwrap_err().to_string();
         assert!(error.contains(why), "{why}: {error}");
     }
     let many = (0..65).map(|i| (i.to_string(), reader(records(i, 1, 10, 0)))).collect();

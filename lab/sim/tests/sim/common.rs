@@ -86,7 +86,7 @@ pub(crate) fn spec(text: &str) -> Spec {
 pub(crate) fn config(levels: &[(u32, &str)], write_mode: WriteMode, warmup: u64) -> Config {
     let level = |&(capacity, text): &(u32, &str)| LevelConfig { capacity, policy: spec(text) };
     let levels = levels.iter().map(level).collect();
-    Config { levels, write_mode, warmup_records: warmup, ..Config::default() }
+    Config { levels, write_mode, warmup_records: warmup, block_bytes: 4096, ..Config::default() }
 }
 
 /// Every policy that can run without knowing the future or a neighbour.

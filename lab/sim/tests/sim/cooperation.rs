@@ -24,8 +24,8 @@ fn run(
     placement: &str,
     evictions: Evictions,
 ) -> Result<Outcome, Error> {
-    let placement = placement.parse().unwrap();
-    simulate(trace, &Config { placement, evictions, ..config.clone() }, |_| ())
+    let rule = placement.parse().unwrap();
+    simulate(trace, &Config { rule, evictions, ..config.clone() }, |_| ())
 }
 
 /// The simulation counts what the hierarchy of the engine counts when it is driven by hand, with

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::{Memory, Random, blocks, config, letters, online_policies, seeds, spec, trace};
 use undercroft_cache::policy::{Context, Future};
 use undercroft_cache::{Counts, DenseLevel, Evictions, Policy, Reference, WriteMode};
-use undercroft_sim::{Config, Error, Filter, LevelConfig, Outcome, Report, simulate, trace_report};
+use undercroft_sim::{Config, Error, Filter, LevelConfig, Outcome, Report, simulate};
 use undercroft_trace::{CHUNK_REFERENCES, DenseOptions, DenseTrace, Op, Record, Unit};
 
 const MODES: [WriteMode; 3] = [WriteMode::Allocate, WriteMode::NoAllocate, WriteMode::Invalidate];
@@ -377,8 +377,7 @@ fn response_time(hits: &[u64], disk: u64, writes: u64) -> f64 {
         write_back: None,
     };
     let config = config(&vec![(1, "lru"); hits.len()], WriteMode::Allocate, 0);
-    let about = trace_report("a trace", &letters("A"));
-    let report = Report::new(about, 4096, &config, &outcome);
+    let report = Report::new("a trace", &letters("A"), &config, &outcome);
     assert_eq!(report.disk.demand_reads, disk);
     assert_eq!(report.response_time_with_demotions_ms, report.response_time_ms);
     report.response_time_ms
@@ -403,7 +402,8 @@ fn the_report_says_what_was_simulated() {
     let records = vec![blocks(1, 3, false), blocks(1, 1, true), blocks(2, 2, false)];
     let trace = trace(records);
     let config = config(&[(2, "lru"), (3, "mq,m=4")], WriteMode::Allocate, 1);
-    let report = Report::new(trace_report("x.trc", &trace), 8192, &config, &run(&trace, &config));
+    let config = Config { block_bytes: 8192, ..config };
+    let report = Report::new("x.trc", &trace, &config, &run(&trace, &config));
     let about = &report.trace;
     assert_eq!((about.records, about.requests, about.reads, about.writes), (3, 6, 5, 1));
     assert_eq!((about.unique_blocks, report.block_bytes), (3, 8192));

@@ -3,12 +3,11 @@
 
 use std::path::PathBuf;
 
-use crate::common::{Random, blocks, seeds, trace};
-use undercroft_cache::WriteMode;
+use crate::common::{Random, blocks, seeds, spec, trace};
 use undercroft_schemes::{Node, Topology, schemes};
 use undercroft_sim::{
-    CostSpec, Costs, Data, DemotionCost, MovementConfig, Population, Report, bounds,
-    simulate_movement, trace_report,
+    CacheTree, Config, CostSpec, Data, LevelConfig, Looks, Population, Report, Rule, bounds,
+    simulate,
 };
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
@@ -17,28 +16,21 @@ fn is_for_pairs(name: &str) -> bool {
     name == "bidifilter" || name.starts_with("tandem")
 }
 
-fn config(scheme: &str, policy: &str, sizes: &[u32]) -> MovementConfig {
-    let costs = Costs { levels_ms: vec![0.2, 2.0, 5.0][..sizes.len()].to_vec(), disk_ms: 10.0 };
-    MovementConfig {
-        topology: Topology::line(sizes).unwrap(),
-        names: (1..=sizes.len()).map(|i| format!("l{i}")).collect(),
-        scheme: scheme.parse().expect(scheme),
-        policy: policy.into(),
+fn config(scheme: &str, policy: &str, sizes: &[u32]) -> Config {
+    let level = |&capacity: &u32| LevelConfig { capacity, policy: spec(policy) };
+    let levels: Vec<_> = sizes.iter().map(level).collect();
+    Config {
+        tree: Some(CacheTree::line(&levels).unwrap()),
+        rule: Rule::Scheme(scheme.parse().expect(scheme)),
         block_bytes: 4096,
-        write_mode: WriteMode::Allocate,
-        warmup_records: 0,
-        costs,
-        demotion_cost: DemotionCost::RoundTrip,
-        seed: 42,
-        samples: 4,
-        hint_distances: true,
+        looks: Looks { samples: 4, hint_distances: true, bounds: false },
+        ..Config::default()
     }
 }
 
-fn report(population: &Population, config: &MovementConfig) -> Report {
-    let outcome = simulate_movement(population, config, |_| ()).unwrap();
-    let about = trace_report("trace", population.trace());
-    Report::of_movement(about, config, &outcome, None)
+fn report(population: &Population, config: &Config) -> Report {
+    let outcome = simulate(population, config, |_| ()).unwrap();
+    Report::new("trace", population, config, &outcome)
 }
 
 fn random_trace(random: &mut Random, writes: bool) -> DenseTrace {
@@ -61,7 +53,7 @@ fn no_scheme_beats_opt_and_reports_agree_with_themselves() {
                 let config = config(info.name, policy, &sizes);
                 let at = format!("seed {seed}: {} over {sizes:?}", info.name);
                 let report = report(&population, &config);
-                let best = bounds(population.trace(), &sizes, &config.costs, 0).unwrap();
+                let best = bounds(population.trace(), &sizes, &config.costs().unwrap(), 0).unwrap();
                 // OPT counts every reference; only without writes it is best for reads.
                 if !writes {
                     let bound = best.upper.response_time_ms - 1e-9;
@@ -108,9 +100,9 @@ fn demotions_cost_what_they_are_said_to() {
     let mut random = Random(1);
     let population = Population::one(random_trace(&mut random, false), "one".into());
     let mut config = config("demote", "lru", &[5, 9]);
-    let by = |config: &MovementConfig, cost: &str| {
+    let by = |config: &Config, cost: &str| {
         let mut config = config.clone();
-        config.demotion_cost = cost.parse().unwrap();
+        config.times.demotions = Some(cost.parse().unwrap());
         let report = report(&population, &config);
         (report.response_time_with_demotions_ms - report.response_time_ms, report)
     };
@@ -123,7 +115,7 @@ fn demotions_cost_what_they_are_said_to() {
     let (slow, _) = by(&config, "link=100");
     assert!(fast < 1e-3 && slow > 1.0, "{fast} {slow}");
     // fscachesim charges the time of the array for each demotion of a block that is not there.
-    config.costs = CostSpec::Fscachesim.costs(2).unwrap();
+    config.times.costs = Some(CostSpec::Fscachesim);
     let (charged, report) = by(&config, "rtt");
     let expected = 0.2 * report.levels[1].demotions_in as f64 / report.aggregate.reads as f64;
     assert!((charged - expected).abs() < 1e-9);
@@ -144,8 +136,8 @@ fn a_tree_serves_each_client_on_its_way() {
     let nodes = vec![node(4, Some(2)), node(9, Some(2)), node(20, None)];
     for info in schemes().iter().filter(|info| !is_for_pairs(info.name)) {
         let mut config = config(info.name, "lru", &[4, 9, 20]);
-        config.topology = Topology::new(nodes.clone(), &[0, 1]).unwrap();
-        config.costs.levels_ms = vec![0.2, 0.2, 2.0];
+        config.tree.as_mut().unwrap().topology = Topology::new(nodes.clone(), &[0, 1]).unwrap();
+        config.times.costs = Some(CostSpec::Own(vec![0.2, 0.2, 2.0, 10.0]));
         let report = report(&population, &config);
         let reads: Vec<u64> = report.levels.iter().map(|level| level.reads).collect();
         let hits: Vec<u64> = report.levels.iter().map(|level| level.read_hits).collect();
@@ -155,7 +147,7 @@ fn a_tree_serves_each_client_on_its_way() {
         assert_eq!(report.aggregate.reads, 2000);
     }
     let wrong = config("demote", "lru", &[4, 9]);
-    assert!(simulate_movement(&population, &wrong, |_| ()).is_err(), "two clients, one place");
+    assert!(simulate(&population, &wrong, |_| ()).is_err(), "two clients, one place");
 }
 
 /// Read hits of each level, and demotions: sprite over 200 and 800 blocks, multi2 over 300, 600 and
@@ -199,7 +191,7 @@ fn counts_on_real_traces_stay_as_they_are() {
     let (Some(sprite), Some(multi2)) = (sprite, multi2) else { return };
     let counts = |population: &Population, name: &str, policy: &str, sizes: &[u32]| {
         let mut config = config(name, policy, sizes);
-        config.hint_distances = false;
+        config.looks.hint_distances = false;
         let report = report(population, &config);
         let mut counts: Vec<u64> = report.levels.iter().map(|level| level.read_hits).collect();
         counts.push(report.levels.iter().map(|level| level.demotions_in).sum());

@@ -44,7 +44,7 @@ impl Database {
     fn run(&self, blocks: u32, policy: &str, placement: &str, mode: WriteMode) -> Outcome {
         let warmup = self.trace.seen().records / 10;
         let config = Config {
-            placement: placement.parse().unwrap(),
+            rule: placement.parse().unwrap(),
             evictions: Evictions::Derived(self.evictions.clone()),
             ..config(&[(blocks, policy)], mode, warmup)
         };

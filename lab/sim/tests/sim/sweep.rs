@@ -10,11 +10,9 @@ use tempfile::TempDir;
 use undercroft_cache::WriteMode;
 use undercroft_cache::placement::Placement;
 use undercroft_cache::policy::Spec;
-use undercroft_schemes::Topology;
 use undercroft_sim::{
-    Config, CostSpec, DemotionCost, Error, Evictions, LevelSpec, Lowest, MovementConfig, Plan,
-    Population, Prepared, Progress, Report, Row, Rule, Size, Source, Times, Warmup, simulate,
-    simulate_movement, sweep, trace_report,
+    CacheTree, Config, DemotionCost, Error, Evictions, LevelConfig, LevelSpec, Plan, Population,
+    Prepared, Progress, Report, Row, Rule, Size, Source, Times, Warmup, simulate, sweep,
 };
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
@@ -66,10 +64,7 @@ impl Bench {
             policies: vec![spec("mq"), spec("lru"), spec("2q,kin=0.5")],
             placements: vec![Rule::Placement(Placement::Access)],
             ratio: None,
-            times: Times::default(),
-            write_mode: WriteMode::Allocate,
-            lowest: Lowest::default(),
-            evictions: Evictions::Exact,
+            config: Config::default(),
         };
         Self { folder, plan, reading: "as it is" }
     }
@@ -145,15 +140,15 @@ fn rows_are_single_simulations_in_the_order_of_the_plan() {
                 let config = Config {
                     levels: vec![
                         "20blk:lru".parse::<LevelSpec>().unwrap().config(4096, 1).unwrap(),
-                        undercroft_sim::LevelConfig { capacity: blocks, policy: spec(policy) },
+                        LevelConfig { capacity: blocks, policy: spec(policy) },
                     ],
                     write_mode: WriteMode::Allocate,
                     warmup_records: WARMUP,
+                    block_bytes: BLOCK_BYTES,
                     ..Config::default()
                 };
                 let outcome = simulate(&trace, &config, |_| ()).unwrap();
-                let about = trace_report(&path.display().to_string(), &trace);
-                let report = Report::new(about, BLOCK_BYTES, &config, &outcome);
+                let report = Report::new(&path.display().to_string(), &trace, &config, &outcome);
                 let level = &report.levels[1];
                 let expected = Row {
                     trace: path.display().to_string(),
@@ -258,7 +253,7 @@ fn a_changed_plan_does_only_what_is_new() {
     bench.expect(0, &[]);
     bench.plan.upper = None;
     bench.expect(18, &TRACES);
-    bench.plan.write_mode = WriteMode::NoAllocate;
+    bench.plan.config.write_mode = WriteMode::NoAllocate;
     bench.expect(18, &TRACES);
     bench.reading = "otherwise";
     bench.expect(18, &TRACES);
@@ -330,7 +325,7 @@ fn a_run_that_makes_no_sense_is_an_error() {
     assert!(matches!(result, Err(Error::Request(_))));
     bench.plan.sizes = Size::parse_list("10blk").unwrap();
     bench.plan.policies.push(spec("opt"));
-    bench.plan.write_mode = WriteMode::Invalidate;
+    bench.plan.config.write_mode = WriteMode::Invalidate;
     let (result, _) = bench.run();
     assert!(matches!(result, Err(Error::Request(_))));
 }
@@ -346,7 +341,7 @@ fn schemes_are_swept_over_the_policies_that_they_take() {
     bench.plan.upper = None;
     bench.plan.ratio = Some("1:2:4".parse().unwrap());
     bench.plan.sizes = Size::parse_list("5blk,10blk").unwrap();
-    bench.plan.times.demotions = DemotionCost::Free;
+    bench.plan.config.times.demotions = Some(DemotionCost::Free);
     // Access with three policies, D-HFA with one, PROMOTE with two: six pairs of two sizes.
     let (rows, watch) = bench.run();
     let rows = rows.unwrap();
@@ -360,23 +355,17 @@ fn schemes_are_swept_over_the_policies_that_they_take() {
     for row in rows.iter().filter(|row| row.trace.ends_with(TRACES[0])) {
         let Ok(scheme) = row.placement.parse() else { continue };
         let first: u32 = row.size.strip_suffix("blk").unwrap().parse().unwrap();
-        let config = MovementConfig {
-            topology: Topology::line(&[first, 2 * first, 4 * first]).unwrap(),
-            names: ["l1", "l2", "l3"].map(String::from).to_vec(),
-            scheme,
-            policy: row.policy.clone(),
+        let level = |times| LevelConfig { capacity: times * first, policy: spec(&row.policy) };
+        let config = Config {
+            tree: Some(CacheTree::line(&[1, 2, 4].map(level)).unwrap()),
+            rule: Rule::Scheme(scheme),
             block_bytes: BLOCK_BYTES,
-            write_mode: WriteMode::Allocate,
             warmup_records: WARMUP,
-            costs: CostSpec::Hfa.costs(3).unwrap(),
-            demotion_cost: DemotionCost::Free,
-            seed: 42,
-            samples: 0,
-            hint_distances: false,
+            times: Times { demotions: Some(DemotionCost::Free), ..Times::default() },
+            ..Config::default()
         };
-        let outcome = simulate_movement(&population, &config, |_| ()).unwrap();
-        let about = trace_report("", population.trace());
-        let report = Report::of_movement(about, &config, &outcome, None);
+        let outcome = simulate(&population, &config, |_| ()).unwrap();
+        let report = Report::new("", &population, &config, &outcome);
         assert_eq!((row.capacity_blocks, &*row.ratio, &*row.upper), (4 * first, "1:2:4", ""));
         assert_eq!(row.read_hits, report.levels[2].read_hits, "{} {first}", row.placement);
         assert_eq!(row.demotions_in, report.levels[2].demotions_in);
@@ -386,7 +375,7 @@ fn schemes_are_swept_over_the_policies_that_they_take() {
     }
 
     // A cost that only schemes know is a question of its own for them alone.
-    bench.plan.times.demotions = DemotionCost::RoundTrip;
+    bench.plan.config.times.demotions = None;
     let (rows, watch) = bench.run();
     assert_eq!((rows.unwrap().len(), *watch.resumed.lock().unwrap()), (24, 12));
 

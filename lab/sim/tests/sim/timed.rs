@@ -4,12 +4,11 @@
 //! A failure prints the seed; `UNDERCROFT_SEED=n` runs that one again.
 
 use crate::common::{self, Random, seeds};
-use undercroft_cache::WriteMode;
 use undercroft_cache::policy::Spec;
 use undercroft_sim::tree::Division;
 use undercroft_sim::{
-    ClientsConfig, Data, LevelConfig, Outcome, Population, ReloadTime, TimedOutcome, Timing,
-    simulate_clients, simulate_timed, without_placement,
+    Config, Data, LevelConfig, Outcome, Population, ReloadTime, Sharing, TimedOutcome, Timing,
+    simulate,
 };
 use undercroft_trace::{BlockOptions, Record, Unit};
 
@@ -19,30 +18,21 @@ fn level(capacity: u32, policy: &str) -> LevelConfig {
     LevelConfig { capacity, policy: Spec::parse(policy).unwrap() }
 }
 
-fn config(l1: u32, l2: u32, placement: &str) -> ClientsConfig {
-    ClientsConfig {
-        clients: vec![level(l1, "lru")],
-        server: level(l2, "lru"),
-        servers: 1,
-        placement: placement.parse().unwrap(),
-        write_mode: WriteMode::Allocate,
-        division: Division::Shared,
-        peer_fetch: false,
-        warmup_records: 0,
+fn config(l1: u32, l2: u32, placement: &str) -> Config {
+    let levels = vec![level(l1, "lru"), level(l2, "lru")];
+    let sharing = Some(Sharing::default());
+    Config {
+        levels,
+        sharing,
+        rule: placement.parse().unwrap(),
+        block_bytes: 4096,
+        ..Config::default()
     }
 }
 
 /// Disks of 8 ms, and links without a limit.
 fn timing() -> Timing {
-    Timing {
-        outstanding: 1,
-        think_us: 0,
-        disks: 1,
-        disk_us: Timing::DISK_US,
-        link_bytes_per_s: None,
-        reloads: ReloadTime::Idle,
-        block_bytes: 4096,
-    }
+    Timing::default()
 }
 
 fn letters(text: &str) -> Population {
@@ -55,11 +45,11 @@ fn skewed(seed: u64, count: u32, blocks: u32) -> Vec<Record> {
     (0..count).map(record).collect()
 }
 
-fn run(population: &Population, config: &ClientsConfig, timing: &Timing) -> Outcome {
-    simulate_timed(population, config, timing, |_| ()).unwrap()
+fn run(population: &Population, config: &Config, timing: &Timing) -> Outcome {
+    simulate(population, &Config { timing: Some(*timing), ..config.clone() }, |_| ()).unwrap()
 }
 
-fn timed(population: &Population, config: &ClientsConfig, timing: &Timing) -> TimedOutcome {
+fn timed(population: &Population, config: &Config, timing: &Timing) -> TimedOutcome {
     run(population, config, timing).timed.unwrap()
 }
 
@@ -150,8 +140,8 @@ fn without_haste_it_is_as_without_a_clock() {
             "eviction,on-hit=keep,threshold=1x",
             "eviction,on-hit=adaptive,staging=auto",
         ] {
-            let config = ClientsConfig { warmup_records: 9000, ..config(100, 300, placement) };
-            let at_once = simulate_clients(&population, &config, |_| ()).unwrap();
+            let config = Config { warmup_records: 9000, ..config(100, 300, placement) };
+            let at_once = simulate(&population, &config, |_| ()).unwrap();
             let ours = run(&population, &config, &Timing { disk_us: 1000, ..timing() });
             let at = format!("{placement} UNDERCROFT_SEED={seed}");
             assert_eq!(ours.levels, at_once.levels, "{at}");
@@ -193,12 +183,13 @@ fn what_is_counted_adds_up() {
         ];
         let placement = placements[random.below(4) as usize];
         let divided = data == Data::Disjoint && random.one_in(2);
-        let config = ClientsConfig {
+        let sharing = Some(Sharing {
             servers: 1 + random.below(3),
             division: if divided { Division::Benefit } else { Division::Shared },
             peer_fetch: data == Data::Shared && random.one_in(2),
-            ..config(10 + random.below(50), 60 + random.below(100), placement)
-        };
+        });
+        let config = config(10 + random.below(50), 60 + random.below(100), placement);
+        let config = Config { sharing, ..config };
         let timing = Timing {
             outstanding: 1 + random.below(8),
             think_us: u64::from(random.below(3)) * 7000,
@@ -247,14 +238,6 @@ fn the_cheaper_way_is_taken() {
 }
 
 #[test]
-fn placement_is_compared_with_none() {
-    let with =
-        ClientsConfig { peer_fetch: true, ..config(10, 20, "eviction,on-hit=move,down=demote") };
-    let without = without_placement(&with);
-    assert_eq!((without.placement.name(), without.peer_fetch), ("access", false));
-}
-
-#[test]
 fn times_out_of_range_are_refused() {
     let population = letters("AB");
     for wrong in [
@@ -266,14 +249,15 @@ fn times_out_of_range_are_refused() {
         Timing { link_bytes_per_s: Some(0.0), ..timing() },
         Timing { link_bytes_per_s: Some(f64::NAN), ..timing() },
     ] {
-        let result = simulate_timed(&population, &config(1, 2, "gl"), &wrong, |_| ());
-        let error = result.map(|_| ()).unwrap_err().to_string();
+        let wrong = Config { timing: Some(wrong), ..config(1, 2, "gl") };
+        let error = simulate(&population, &wrong, |_| ()).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("expected 1 to"), "{error}");
     }
-    let slow = Timing { link_bytes_per_s: Some(1.0), block_bytes: 1 << 30, ..timing() };
-    let result = simulate_timed(&population, &config(1, 2, "gl"), &slow, |_| ());
+    let timing = Timing { link_bytes_per_s: Some(1.0), ..timing() };
+    let slow = Config { block_bytes: 1 << 30, timing: Some(timing), ..config(1, 2, "gl") };
+    let result = simulate(&population, &slow, |_| ());
     assert_eq!(result.map(|outcome| outcome.disk_reads()).unwrap(), 2);
-    let slow = Timing { outstanding: 4000, ..slow };
-    let result = simulate_timed(&population, &config(1, 2, "gl"), &slow, |_| ());
+    let slow = Config { timing: Some(Timing { outstanding: 4000, ..timing }), ..slow };
+    let result = simulate(&population, &slow, |_| ());
     assert!(result.map(|_| ()).unwrap_err().to_string().contains("292"));
 }

@@ -64,7 +64,7 @@ fn promised(trace: &DenseTrace, l1: &str, l2: &str, placement: &str) -> [u64; 8]
     let config = Config {
         levels: vec![level(L1, l1), level(L2, l2)],
         write_mode: WriteMode::Allocate,
-        placement: placement.parse().expect("a placement"),
+        rule: placement.parse().expect("a placement"),
         ..Config::default()
     };
     let outcome = simulate(trace, &config, |_| ()).expect("a simulation");

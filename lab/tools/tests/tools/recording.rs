@@ -136,7 +136,7 @@ async fn the_simulator_takes_the_recorded_evictions_that_the_server_took() {
         let config = Config {
             levels: vec![LevelConfig { capacity: CAPACITY, policy: policy("mq") }],
             write_mode: WriteMode::Allocate,
-            placement: placement.parse().expect("a placement"),
+            rule: placement.parse().expect("a placement"),
             evictions: Evictions::Derived(told.into()),
             ..Config::default()
         };

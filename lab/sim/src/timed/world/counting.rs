@@ -31,7 +31,7 @@ impl World<'_> {
             let busy = demand as f64 / period / per_server as f64;
             self.cluster.set_store_busy(server, busy);
             let load = Load {
-                block_bytes: timing.block_bytes,
+                block_bytes: self.block_bytes,
                 free_bytes_per_s,
                 reload_us: timing.disk_us as f64,
                 idle_share: 1.0 - busy,
