@@ -44,10 +44,11 @@ pub use error::Error;
 pub use filter::Filter;
 pub use input::{TraceInput, Warmup, load};
 pub use lowest::{Lowest, WriteBack};
-pub use movement::{BoundReport, HintDistances, MovementReport, NodeReport, SampleReport, bounds};
+pub use movement::{HintDistances, MovementReport, NodeReport, bounds};
 pub use outcome::{
-    AwareReport, Bound, Bounds, ClientOutcome, ClientsOutcome, CooperationOutcome, EstimateOutcome,
-    MovementOutcome, NodeCounts, Outcome, Sample, TimedOutcome, WriteBackCounts,
+    AwareReport, BoundReport, Bounds, ClientOutcome, ClientsOutcome, CooperationOutcome,
+    EstimateOutcome, MovementOutcome, NodeCounts, Outcome, SampleReport, TimedOutcome,
+    WriteBackCounts,
 };
 pub use report::{
     AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport,

@@ -7,7 +7,6 @@ use crate::tree::ClusterCounts;
 use serde::{Deserialize, Serialize};
 use undercroft_cache::placement::ReloadCounts;
 use undercroft_cache::{CctCounts, Counts, PlacementCounts};
-use undercroft_schemes::Gauges;
 
 /// The outcome of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -240,7 +239,7 @@ pub struct MovementOutcome {
     /// Time that all reads together were charged for demotions, in milliseconds.
     pub charged_ms: f64,
     /// The samples of the caches, in order.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<SampleReport>,
     /// Reads of all clients.
     pub reads: u64,
     /// Writes of all clients.
@@ -249,24 +248,13 @@ pub struct MovementOutcome {
     pub bounds: Option<Bounds>,
 }
 
-/// Read hits of each level, and the mean time of a read.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound {
-    /// Read hits, the first level first.
-    pub read_hits: Vec<u64>,
-    /// Mean time of a read in milliseconds.
-    pub response_time_ms: f64,
-}
-
 /// Both bounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bounds {
-    /// Reads counted.
-    pub reads: u64,
     /// The bound that no scheme can beat.
-    pub upper: Bound,
+    pub upper: BoundReport,
     /// The bound that is reached with knowledge of the future.
-    pub lower: Bound,
+    pub lower: BoundReport,
 }
 
 /// The counts of one cache beside its hits.
@@ -289,15 +277,28 @@ pub struct NodeCounts {
     pub hint_distances: Option<Vec<(u32, f64)>>,
 }
 
-/// A sample of the caches during the simulation.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
-    /// References so far.
-    pub references: u64,
-    /// Reads of the clients since the sample before.
-    pub reads: u64,
-    /// Reads that each cache served since the sample before.
+/// A part of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SampleReport {
+    /// Requests from the start to the end of the part.
+    pub requests: u64,
+    /// Reads in the part that each cache served / reads in the part.
+    pub shares: Vec<f64>,
+    /// Blocks in each hot queue, at the end of the part.
+    pub hot_blocks: Vec<u32>,
+    /// Blocks that each hot queue may hold, at the end of the part.
+    pub hot_target: Vec<u32>,
+    /// Probability of passing a block up, if the scheme has one.
+    pub probability: Vec<f64>,
+}
+
+/// A bound of OPT.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BoundReport {
+    /// Read hits of each level.
     pub read_hits: Vec<u64>,
-    /// The parts of each cache, if the scheme has such.
-    pub gauges: Vec<Option<Gauges>>,
+    /// All hits / reads.
+    pub read_hit_ratio: f64,
+    /// Mean time of a read in milliseconds.
+    pub response_time_ms: f64,
 }

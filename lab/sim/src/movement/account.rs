@@ -5,7 +5,7 @@ use undercroft_schemes::{Move, Scheme, Topology};
 
 use super::hint_distance::HintDistances;
 use super::links::Links;
-use crate::{Config, Costs, DemotionCost, MovementOutcome, NodeCounts, Population, Sample};
+use crate::{Config, Costs, DemotionCost, MovementOutcome, NodeCounts, Population, SampleReport};
 
 /// The references that one place served.
 #[derive(Clone, Copy, Default)]
@@ -54,7 +54,7 @@ pub(super) struct Account<'a> {
     seen: Vec<bool>,
     links: Links,
     distances: Option<Vec<HintDistances>>,
-    samples: Vec<Sample>,
+    samples: Vec<SampleReport>,
     /// The reads, and those that each cache served, at the last sample.
     looked: (u64, Vec<u64>),
 }
@@ -274,10 +274,16 @@ impl<'a> Account<'a> {
     /// Takes a sample of the caches.
     pub(super) fn sample(&mut self, references: u64, scheme: &dyn Scheme) {
         let now = self.reads();
+        let all = (now.0 - self.looked.0).max(1) as f64;
         let since = now.1.iter().zip(&self.looked.1).map(|(now, before)| now - before);
-        let (reads, read_hits) = (now.0 - self.looked.0, since.collect());
-        let gauges = (0..self.nodes.len()).map(|node| scheme.gauges(node)).collect();
-        self.samples.push(Sample { references, reads, read_hits, gauges });
+        let gauges = || (0..self.nodes.len()).map(|node| scheme.gauges(node).unwrap_or_default());
+        self.samples.push(SampleReport {
+            requests: references,
+            shares: since.map(|hits| hits as f64 / all).collect(),
+            hot_blocks: gauges().map(|gauges| gauges.hot_blocks).collect(),
+            hot_target: gauges().map(|gauges| gauges.hot_target).collect(),
+            probability: gauges().map(|gauges| gauges.probability).collect(),
+        });
         self.looked = now;
     }
 

@@ -8,7 +8,7 @@
 use undercroft_cache::policy::Spec;
 use undercroft_trace::DenseTrace;
 
-use crate::{Bound, Bounds, CacheTree, Config, Costs, Error, LevelConfig, simulate};
+use crate::{BoundReport, Bounds, CacheTree, Config, Costs, Error, LevelConfig, simulate};
 
 /// The bounds for the caches of a scheme, if requested.
 ///
@@ -55,8 +55,12 @@ pub fn bounds(
     let chain = run(capacities.iter().map(|&capacity| level(capacity)).collect())?;
     let lower: Vec<u64> = chain.levels.iter().map(|counts| counts.read_hits).collect();
     let bound = |read_hits: Vec<u64>| {
-        let disk = reads - read_hits.iter().sum::<u64>();
-        Bound { response_time_ms: costs.mean_ms(&read_hits, 0, disk), read_hits }
+        let hits = read_hits.iter().sum::<u64>();
+        BoundReport {
+            read_hit_ratio: hits as f64 / reads.max(1) as f64,
+            response_time_ms: costs.mean_ms(&read_hits, 0, reads - hits),
+            read_hits,
+        }
     };
-    Ok(Bounds { reads, upper: bound(upper), lower: bound(lower) })
+    Ok(Bounds { upper: bound(upper), lower: bound(lower) })
 }

@@ -21,7 +21,7 @@ use account::Account;
 pub use bounds::bounds;
 pub(crate) use bounds::limits;
 pub use hint_distance::HintDistances;
-pub use report::{BoundReport, MovementReport, NodeReport, SampleReport};
+pub use report::{MovementReport, NodeReport};
 
 /// References that are passed to a scheme for prefetching before the first of them is made.
 const BATCH: usize = 32;

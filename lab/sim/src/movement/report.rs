@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bound, CacheTree, Config, Costs, MovementOutcome, NodeCounts, Outcome, Sample};
+use crate::{
+    BoundReport, CacheTree, Config, Costs, MovementOutcome, NodeCounts, Outcome, SampleReport,
+};
 
 /// The moves and their costs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,57 +62,6 @@ pub struct NodeReport {
     pub overhead: f64,
 }
 
-/// A part of the run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SampleReport {
-    /// Requests from the start to the end of the part.
-    pub requests: u64,
-    /// Reads in the part that each cache served / reads in the part.
-    pub shares: Vec<f64>,
-    /// Blocks in each hot queue, at the end of the part.
-    pub hot_blocks: Vec<u32>,
-    /// Blocks that each hot queue may hold, at the end of the part.
-    pub hot_target: Vec<u32>,
-    /// Probability of passing a block up, if the scheme has one.
-    pub probability: Vec<f64>,
-}
-
-/// A bound of OPT.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BoundReport {
-    /// Read hits of each level.
-    pub read_hits: Vec<u64>,
-    /// All hits / reads.
-    pub read_hit_ratio: f64,
-    /// Mean time of a read in milliseconds.
-    pub response_time_ms: f64,
-}
-
-impl BoundReport {
-    fn new(bound: &Bound, reads: u64) -> Self {
-        let hits: u64 = bound.read_hits.iter().sum();
-        Self {
-            read_hits: bound.read_hits.clone(),
-            read_hit_ratio: hits as f64 / reads.max(1) as f64,
-            response_time_ms: bound.response_time_ms,
-        }
-    }
-}
-
-impl SampleReport {
-    fn new(sample: &Sample) -> Self {
-        let reads = sample.reads.max(1) as f64;
-        let gauges = || sample.gauges.iter().map(|gauges| gauges.unwrap_or_default());
-        Self {
-            requests: sample.references,
-            shares: sample.read_hits.iter().map(|&hits| hits as f64 / reads).collect(),
-            hot_blocks: gauges().map(|gauges| gauges.hot_blocks).collect(),
-            hot_target: gauges().map(|gauges| gauges.hot_target).collect(),
-            probability: gauges().map(|gauges| gauges.probability).collect(),
-        }
-    }
-}
-
 impl MovementReport {
     /// What moved in a simulation of `config`, whose requests have these costs.
     pub(crate) fn new(
@@ -156,9 +107,9 @@ impl MovementReport {
             promotions_per_1000: per_1000(promotions),
             hints_per_1000: per_1000(demotions + promotions),
             nodes: (0..topology.nodes()).map(node_report).collect(),
-            samples: movement.samples.iter().map(SampleReport::new).collect(),
-            opt_ub: bounds.map(|bounds| BoundReport::new(&bounds.upper, bounds.reads)),
-            opt_lb: bounds.map(|bounds| BoundReport::new(&bounds.lower, bounds.reads)),
+            samples: movement.samples.clone(),
+            opt_ub: bounds.map(|bounds| bounds.upper.clone()),
+            opt_lb: bounds.map(|bounds| bounds.lower.clone()),
         }
     }
 }
