@@ -83,12 +83,20 @@ python:
 image: build
 	@/usr/bin/python3 tools/image.py $(UNDERCROFT)
 
+# A test of the program without the laboratory finds it here: cargo has one place for both programs.
+WITHOUT_LAB = $(or $(CARGO_TARGET_DIR),target)/debug/without-lab/undercroft
+
+# All crates are chosen for it, and a test, so that the crates below have the same features as for the tests: only
+# the program itself is built twice.
+test: export UNDERCROFT_WITHOUT_LAB = $(abspath $(WITHOUT_LAB))
 test:
 	@tools/setup.sh test
 	$(CARGO) fmt --all --check
 	@find cli crates lab tools -name '*.rs' -not -path '*/target/*' -exec rustfmt --edition 2024 --check {} +
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy -p undercroft-cli --no-default-features --locked -- -D warnings
+	$(CARGO) build --workspace --no-default-features --locked --bin undercroft --test c
+	@install -D $(or $(CARGO_TARGET_DIR),target)/debug/undercroft $(WITHOUT_LAB)
 	@tools/each.sh '$(CARGO) test --workspace --locked --no-fail-fast' 'tools/python.sh test'
 
 python-test:

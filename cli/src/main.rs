@@ -29,9 +29,14 @@ use undercroft_frames::HugePageHeap;
 #[global_allocator]
 static HEAP: HugePageHeap = HugePageHeap;
 
+#[cfg(not(feature = "lab"))]
+const LEFT_OUT: &str = "Built without the laboratory: simulate, sweep, curve, characterize, report, \
+                        trace, replay, probe, bench and schemes are left out.";
+
 /// The cache that sits below somebody else's cache: what would it be worth for your workload?
 #[derive(Parser)]
 #[command(name = "undercroft", version, arg_required_else_help = true, max_term_width = 100)]
+#[cfg_attr(not(feature = "lab"), command(after_help = LEFT_OUT))]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -33,6 +33,7 @@ mod oracle;
 mod outside;
 mod package;
 mod power;
+mod product;
 mod recording;
 mod reload;
 mod removed;

@@ -15,7 +15,7 @@ const BLOCK: usize = 4096;
 const BLOCKS: usize = 2000;
 
 /// The library, as the tests of its own crate have built it.
-fn library() -> Option<PathBuf> {
+pub(crate) fn library() -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_BIN_EXE_undercroft"));
     let folder = program.parent().unwrap();
     let places = ["libundercroft_cct.so", "deps/libundercroft_cct.so"];

@@ -16,12 +16,17 @@ use undercroft_nbd::{Client, ClientError, ClientOptions, Uri};
 /// How long anything may take that should be quick, on a machine with much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder in which servers are started and other programs run.
-pub(crate) struct Place(TempDir);
+/// A folder in which servers are started and other programs run, and which `undercroft` it is.
+pub(crate) struct Place(TempDir, PathBuf);
 
 impl Place {
     pub(crate) fn new() -> Place {
-        Place(TempDir::new().unwrap())
+        Place::with(env!("CARGO_BIN_EXE_undercroft").into())
+    }
+
+    /// With another build of `undercroft`.
+    pub(crate) fn with(undercroft: PathBuf) -> Place {
+        Place(TempDir::new().unwrap(), undercroft)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -64,7 +69,7 @@ impl Place {
     /// `undercroft` with arguments that are separated by blanks, begun by the program `outer`.
     fn undercroft_within(&self, outer: &[&str], arguments: &str) -> Command {
         let mut words = outer.to_vec();
-        words.push(env!("CARGO_BIN_EXE_undercroft"));
+        words.push(self.1.to_str().unwrap());
         words.extend(arguments.split_whitespace());
         let mut command = self.command(words[0], &words[1..]);
         for (name, _) in std::env::vars_os() {
