@@ -212,9 +212,9 @@ impl Cell {
             true => self.level.handed_over(block),
             false => self.level.client_evicted(block),
         };
-        let demotes = self.level.rules().is_some_and(|rules| rules.down == DataSource::Demote);
+        let down = self.level.placement().map(|placement| placement.rules().down);
         match step {
-            PlacementStep::Fetch if offer.has_contents || demotes => {
+            PlacementStep::Fetch if offer.has_contents || down == Some(DataSource::Demote) => {
                 self.level.arrived(block, DataSource::Demote);
             }
             PlacementStep::Fetch if offer.reload_cost.is_some_and(|cost| self.worth() > cost) => {
@@ -237,14 +237,14 @@ impl Cell {
 
     /// Number of resident blocks of the miniature.
     pub(crate) fn len(&self) -> u32 {
-        self.level.len()
+        self.level.policy().len()
     }
 
     /// Whether the miniature has hardly any room left. With placement at eviction, each hit makes
     /// room, and a cache that has just grown is about as good as full.
     pub(crate) fn is_full(&self) -> bool {
-        let capacity = self.level.capacity();
-        self.level.len() >= capacity - capacity / ROOM
+        let capacity = self.level.policy().capacity();
+        self.level.policy().len() >= capacity - capacity / ROOM
     }
 
     /// Ends the epoch.

@@ -6,7 +6,7 @@
 //! * [`Cct`]: what a client holds, learned from the addresses of its buffers.
 //! * [`HashedCache`]: gives any policy a hashed index from 64-bit blocks to handles and frame
 //!   slots.
-//! * [`Level`]: a cache level, in simulations, servers and clients.
+//! * [`Level`]: a cache level, in simulations and servers; [`UpperLevel`]: that of a client.
 //! * [`content`]: what a cache knows of its neighbour's content, for content-aware policies.
 //! * [`placement`]: the rules by which a level below a client's cache places evicted blocks.
 //! * [`lists`], [`heap`], and in [`policy`] `directory`, `sketch` and `Lirs`: parts of policies,
@@ -19,7 +19,6 @@ mod bounded_lru_map;
 mod cct;
 pub mod content;
 mod counts;
-mod handles;
 mod hashed;
 pub mod heap;
 mod level;
@@ -37,11 +36,11 @@ mod streams;
 
 pub use cct::{Cct, CctCounts, Frames};
 pub use counts::Counts;
-pub use hashed::{Evicted, Found, Frame, HashedCache, Referred};
+pub use hashed::{Evicted, Found, Frame, HashedCache, KnownBlocks, Referred};
 pub use level::{
-    Asker, Below, BelowCounts, CONFIDENT, ClientCounts, ClientEviction, Deliveries, DenseLevel,
-    Estimator, Foresight, Knowledge, Level, MAX_CLIENTS, PlacementCounts, PlacementStep, Portion,
-    Request, Sender, Standing,
+    Asker, Below, BelowCounts, CONFIDENT, ClientCounts, ClientEviction, Clients, Deliveries,
+    DenseLevel, Estimator, EvictionPlacement, Foresight, Knowledge, Level, MAX_CLIENTS,
+    PlacementCounts, PlacementStep, Portion, Request, Sender, Standing, UpperLevel,
 };
 pub use policy::{Eviction, EvictionKind, Evictions, Policy};
 pub use reference::{Entry, Reference, WriteMode};

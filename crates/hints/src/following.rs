@@ -3,7 +3,7 @@
 //!
 //! Not here: what a cache does with this knowledge (`undercroft_cache::content`).
 
-use undercroft_cache::Level;
+use undercroft_cache::UpperLevel;
 use undercroft_cache::content::Publisher;
 use undercroft_cache::policy::{Awareness, Knows};
 
@@ -53,19 +53,19 @@ impl ContentReader {
     }
 
     /// Takes an answer. Returns false if something was lost; the client must then follow anew.
-    pub fn take(&mut self, told: &Told, level: &mut Level) -> bool {
+    pub fn take(&mut self, told: &Told, level: &mut UpperLevel) -> bool {
         self.answers += 1;
         self.bytes += told.bytes as u64;
         let mut is_complete = true;
         for hint in &told.hints {
             match hint {
                 Hint::Evict { runs, .. } => {
-                    runs.iter().flat_map(|r| r.blocks()).for_each(|b| level.told_below(b, false));
+                    runs.iter().flat_map(|r| r.blocks()).for_each(|b| level.told(b, false));
                 }
                 Hint::Hold(runs) => {
-                    runs.iter().flat_map(|r| r.blocks()).for_each(|b| level.told_below(b, true));
+                    runs.iter().flat_map(|r| r.blocks()).for_each(|b| level.told(b, true));
                 }
-                Hint::Follow(_) => level.lost_below(),
+                Hint::Follow(_) => level.lost(),
                 other => {
                     if let Some(digest) = self.assembly.take(other, FILTER_BITS_MAX) {
                         is_complete &= level.told_content(&digest).is_ok();

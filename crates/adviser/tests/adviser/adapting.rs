@@ -147,9 +147,10 @@ fn follow(stream: &[(u64, Kind)], placement: &str, seed: u64) -> (Figures, Vec<b
                 }
             }
         }
+        let at_eviction = level.placement().unwrap();
         adviser.adapts(Adapting {
-            by_eviction: if level.places_evicted() { 1.0 } else { 0.0 },
-            contents: level.contents_share(),
+            by_eviction: if at_eviction.places_evicted() { 1.0 } else { 0.0 },
+            contents: at_eviction.contents_share(),
             busy: 1.0,
         });
         feed(&mut adviser, round.iter().copied());

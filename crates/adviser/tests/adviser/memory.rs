@@ -27,7 +27,7 @@ fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u3
                 }
             }
         }
-        known = level.known_most();
+        known = level.cache().known().most();
     };
     let bytes = allocation_counter::measure(work).bytes_max;
     (bytes, known)

@@ -121,10 +121,14 @@ pub struct Knowledge {
     pub client_blocks: Option<u32>,
 }
 
-/// The knowledge of clients.
-pub(super) struct Clients {
-    /// What was delivered to whom; `None` if summaries or an emulation of known size replace it.
-    pub(super) deliveries: Option<Deliveries>,
+/// What a level knows of its clients. It knows nothing unless the level was made
+/// [so](super::Level::knowing_clients).
+pub struct Clients {
+    /// Whether something is to be known.
+    pub(super) is_known: bool,
+    /// What was delivered to whom; `None` if nothing is to be known, or summaries or an emulation
+    /// of known size replace it.
+    deliveries: Option<Deliveries>,
     emulation: Option<Emulation>,
     /// `Some` only for a content-aware policy.
     aware: Option<Aware>,
@@ -152,6 +156,12 @@ struct Aware {
 }
 
 impl Clients {
+    /// Nothing is known: the caller says which evictions count, or there are none.
+    pub(super) fn unknown() -> Self {
+        let (is_known, deliveries, emulation, aware, capacity, seed, counts) = Default::default();
+        Self { is_known, deliveries, emulation, aware, capacity, seed, counts }
+    }
+
     /// For a level of `capacity` blocks; `awareness` is that of a content-aware policy. `seed`
     /// makes the indexes unpredictable for clients that choose the block numbers; it changes
     /// nothing else.
@@ -172,6 +182,7 @@ impl Clients {
             Aware { awareness, neighbour, is_cautious: false, client_blocks }
         });
         let mut clients = Self {
+            is_known: true,
             deliveries: is_by_delivery.then(|| Deliveries::new(capacity, seed)),
             emulation: (is_by_delivery && estimates).then(|| Emulation::new(capacity, seed)),
             aware,
@@ -374,7 +385,7 @@ impl Clients {
     }
 
     /// A range changes by other means than writes: forgets who holds its blocks.
-    pub(super) fn forget_within(&mut self, blocks: &RangeInclusive<u64>) {
+    pub fn forget_within(&mut self, blocks: &RangeInclusive<u64>) {
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.forget_within(blocks);
         }
@@ -440,13 +451,35 @@ impl Clients {
         }
     }
 
-    /// Blocks that the emulated client is believed to hold; 0 without an emulation.
-    pub(super) fn estimated_blocks(&self) -> u32 {
+    /// Also keeps digests of delivered blocks, for contents that clients hand over.
+    pub fn keep_digests(&mut self) {
+        self.deliveries = self.deliveries.take().map(Deliveries::with_digests);
+    }
+
+    /// The digest of a block as last delivered or written; 0 if it is not known.
+    pub fn digest(&self, block: u64) -> u64 {
+        self.deliveries.as_ref().map_or(0, |deliveries| deliveries.digest(block))
+    }
+
+    /// Sets the digest of what was delivered or written of a block; 0: unknown.
+    pub fn set_digest(&mut self, block: u64, digest: u64) {
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.set_digest(block, digest);
+        }
+    }
+
+    /// Forgets all digests, but not who holds the blocks.
+    pub fn forget_digests(&mut self) {
+        self.deliveries.iter_mut().for_each(Deliveries::forget_digests);
+    }
+
+    /// Blocks that the emulated clients are believed to hold; 0 without an emulation.
+    pub fn estimated_blocks(&self) -> u32 {
         self.emulation.as_ref().map_or(0, |emulation| emulation.estimator.size())
     }
 
-    /// The counts so far.
-    pub(super) fn counts(&self) -> ClientCounts {
+    /// The counts of the knowledge; all 0 without any.
+    pub fn counts(&self) -> ClientCounts {
         let Some(aware) = &self.aware else { return self.counts };
         let neighbour = aware.neighbour.counts();
         let source = aware.neighbour.source();

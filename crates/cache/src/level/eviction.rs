@@ -74,8 +74,8 @@ impl PlacementCounts {
     }
 }
 
-/// The state of eviction-based placement.
-pub(super) struct EvictionPlacement {
+/// The placement of a level that places blocks when clients evict them.
+pub struct EvictionPlacement {
     rules: Eviction,
     mode: WriteMode,
     /// How often recent blocks were read or written; only if a threshold needs it.
@@ -355,7 +355,7 @@ impl EvictionPlacement {
     }
 
     /// Removes the data of a block from the staging area, since it is stale or incomplete.
-    pub(super) fn unstage(&mut self, block: u64) {
+    pub fn unstage(&mut self, block: u64) {
         self.staging.forget(block);
     }
 
@@ -392,12 +392,12 @@ impl EvictionPlacement {
     }
 
     /// The counts so far.
-    pub(super) fn counts(&self) -> &PlacementCounts {
-        &self.placed
+    pub fn counts(&self) -> PlacementCounts {
+        self.placed
     }
 
     /// Blocks that the staging area may hold now, beside the capacity.
-    pub(super) fn staging_blocks(&self) -> u32 {
+    pub fn staging_blocks(&self) -> u32 {
         self.staging.size()
     }
 
@@ -405,32 +405,35 @@ impl EvictionPlacement {
         self.adaptive.as_ref().is_some_and(Adaptive::is_auto)
     }
 
-    /// Whether blocks that the client evicts are placed now; false while what adapts places blocks
-    /// at the access.
-    pub(super) fn places_evicted(&self) -> bool {
+    /// Whether blocks that clients evict are placed at present: not while placement that adapts
+    /// places them at the access.
+    pub fn places_evicted(&self) -> bool {
         !self.adaptive.as_ref().is_some_and(Adaptive::is_by_access)
     }
 
-    /// Whether contents of evicted blocks are of use now: only `auto` may have none for them.
-    pub(super) fn asks_for_contents(&self) -> bool {
+    /// Whether contents of blocks that clients evict are of use at present: to place the blocks, or
+    /// for `auto` to learn how many come with contents.
+    pub fn asks_for_contents(&self) -> bool {
         let auto = self.adaptive.as_ref().filter(|adaptive| adaptive.is_auto());
         auto.is_none_or(Adaptive::asks_for_contents)
     }
 
-    /// The share of evictions that come with contents, from 0 to 1, as far as `auto` has counted.
-    pub(super) fn contents_share(&self) -> f64 {
+    /// The share of evictions that come with contents when these are asked for, from 0 to 1, as far
+    /// as `auto` has counted; otherwise 0.
+    pub fn contents_share(&self) -> f64 {
         self.adaptive.as_ref().map_or(0.0, Adaptive::contents_share)
     }
 
-    /// Sets the share of time, from 0 to 1, in which clients keep the store busy.
-    pub(super) fn set_store_busy(&mut self, share: f64) {
+    /// Sets the share of time, from 0 to 1, in which clients keep the store of this level busy, for
+    /// `auto`. Until it is set, the store counts as always busy.
+    pub fn set_store_busy(&mut self, share: f64) {
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.set_store_busy(share);
         }
     }
 
     /// The rules of the placement.
-    pub(super) fn rules(&self) -> &Eviction {
+    pub fn rules(&self) -> &Eviction {
         &self.rules
     }
 
@@ -455,7 +458,7 @@ impl EvictionPlacement {
     }
 
     /// Sets how evicted blocks come down.
-    pub(super) fn set_way_down(&mut self, down: DataSource) {
+    pub fn set_way_down(&mut self, down: DataSource) {
         self.rules.down = down;
     }
 

@@ -1,24 +1,23 @@
 //! A cache level: which blocks are resident, which are evicted next, when blocks are placed, and
-//! what is known of the clients above. The simulator, the server and the client's cache all run
-//! this type.
+//! what is known of the clients above. The simulator and the server run this type; the client's
+//! cache is a [`UpperLevel`], which knows the cache below instead.
 //!
 //! A level is a state machine. It receives events: a request for a block, evictions by clients,
 //! data that arrived. It answers what to do: which frame a block had and has now, what was
 //! [evicted](Level::evicted), and what to place next ([`Level::next_placement`]). It does no I/O
-//! and has no clock. It counts; `counts.rs`, the placement and what is known of neighbours keep the
-//! numbers.
+//! and has no clock.
 //!
-//! Its parts, each in a file of its own:
-//! * the index and the policy ([`HashedCache`]);
+//! Here is what needs several parts of a level at once. The rest is asked of a part, each in a file
+//! of its own:
+//! * the index and the policy ([`Level::cache`]);
 //! * the placement: at the access, which needs no code beside the policy's, or at the eviction by
-//!   the client (`eviction.rs`);
-//! * what is known of the clients (`clients.rs`), and of the cache below (`below.rs`).
+//!   the client ([`Level::placement`], `eviction.rs`);
+//! * what is known of the clients ([`Level::clients`], `clients.rs`).
 //!
-//! `queries.rs` has the calls that ask for state. [`DenseLevel`] is a level with placement at the
-//! access whose blocks are numbered from 0: the inner loop of simulations.
+//! [`DenseLevel`] is a level with placement at the access whose blocks are numbered from 0: the
+//! inner loop of simulations.
 
 mod adaptive;
-mod below;
 mod clients;
 mod deliveries;
 mod dense;
@@ -26,32 +25,27 @@ mod duel;
 mod estimator;
 mod eviction;
 mod foresight;
-mod queries;
 mod staging;
 mod supply;
+mod upper;
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::content::{Digest, Prober, Unusable};
-use crate::counts::Counts;
+use crate::content::{Digest, Unusable};
 use crate::hashed::{Evicted, Found, Frame, HashedCache, Referred};
 use crate::placement::{DataSource, Eviction, OnHit, Placement, PlacementError};
-use crate::policy::{Awareness, Context, Entry, Policy, Spec, SpecError};
+use crate::policy::{Awareness, Context, Entry, Policy, Spec};
 use crate::reference::WriteMode;
 
-use below::CacheBelow;
-use clients::Clients;
-use eviction::EvictionPlacement;
-
-pub use below::{Below, BelowCounts};
-pub use clients::{Asker, ClientCounts, ClientEviction, Knowledge, Request, Sender};
+pub use clients::{Asker, ClientCounts, ClientEviction, Clients, Knowledge, Request, Sender};
 pub use deliveries::{Deliveries, MAX_CLIENTS, Standing};
 pub use dense::DenseLevel;
 pub use estimator::{CONFIDENT, Estimator};
-pub use eviction::{PlacementCounts, PlacementStep};
+pub use eviction::{EvictionPlacement, PlacementCounts, PlacementStep};
 pub use foresight::Foresight;
 pub use supply::Portion;
+pub use upper::{Below, BelowCounts, UpperLevel};
 
 /// One cache level.
 ///
@@ -65,7 +59,7 @@ pub use supply::Portion;
 /// let mut level = Level::new(&policy, 100, &placement, WriteMode::Allocate, 0)?;
 /// // A client misses block 7 and has it from now on: it takes no room here.
 /// assert!(!level.reference(7, false, || true).hit);
-/// assert!(level.is_empty());
+/// assert!(level.cache().residents().is_empty());
 /// // The client evicts it. The level asks for its data, and is told that it came.
 /// assert_eq!(level.client_evicted(7), PlacementStep::Fetch);
 /// level.arrived(7, DataSource::Reload);
@@ -78,10 +72,7 @@ pub struct Level {
     /// `None`: blocks are placed at their access.
     placement: Option<EvictionPlacement>,
     mode: WriteMode,
-    /// `None`: the caller says which evictions count, or there are none.
-    clients: Option<Box<Clients>>,
-    /// `None`: nothing is known of the cache below.
-    below: Option<Box<CacheBelow>>,
+    clients: Box<Clients>,
     /// Blocks that clients evicted, still to be placed.
     pending: Pending,
 }
@@ -132,7 +123,8 @@ impl Level {
     }
 
     fn of(cache: HashedCache, placement: Option<EvictionPlacement>, mode: WriteMode) -> Self {
-        Self { cache, placement, mode, clients: None, below: None, pending: Pending::default() }
+        let (clients, pending) = (Box::new(Clients::unknown()), Pending::default());
+        Self { cache, placement, mode, clients, pending }
     }
 
     /// Declares that blocks are numbered from 0 in the order of their first references, as in a
@@ -153,24 +145,64 @@ impl Level {
         knowledge: Knowledge,
         seed: u64,
     ) -> Self {
-        let clients = Clients::new(self.capacity(), awareness, knowledge, seed);
-        self.clients = Some(Box::new(clients));
+        *self.clients = Clients::new(self.policy().capacity(), awareness, knowledge, seed);
         self
-    }
-
-    /// Gives the level a source of knowledge of the cache below, for a content-aware policy.
-    ///
-    /// # Errors
-    /// The policy to be emulated cannot be made.
-    pub fn knowing_below(mut self, below: &Below) -> Result<Self, SpecError> {
-        self.below = Some(Box::new(CacheBelow::new(below, self.mode)?));
-        Ok(self)
     }
 
     /// What the last call evicted, in order.
     #[inline]
     pub fn evicted(&self) -> &[Evicted] {
         self.cache.evicted()
+    }
+
+    /// The frame of a resident block.
+    #[inline]
+    pub fn frame(&self, block: u64) -> Option<Frame> {
+        self.cache.frame(block)
+    }
+
+    // ---------------------------------------- its parts
+
+    /// The blocks and their policy.
+    #[inline]
+    pub fn cache(&self) -> &HashedCache {
+        &self.cache
+    }
+
+    /// Tells a content-aware policy whether the neighbouring cache holds a block. For simulations,
+    /// which know it exactly.
+    pub fn neighbour_holds(&mut self, block: u64, holds: bool) {
+        self.cache.neighbour_holds(block, holds);
+    }
+
+    /// The policy: its capacity, how many blocks are resident, and what decides.
+    #[inline]
+    pub fn policy(&self) -> &dyn Policy {
+        self.cache.policy()
+    }
+
+    /// The placement at eviction by clients; `None` with placement at the access.
+    #[inline]
+    pub fn placement(&self) -> Option<&EvictionPlacement> {
+        self.placement.as_ref()
+    }
+
+    /// See [`placement`](Self::placement).
+    #[inline]
+    pub fn placement_mut(&mut self) -> Option<&mut EvictionPlacement> {
+        self.placement.as_mut()
+    }
+
+    /// What is known of the clients.
+    #[inline]
+    pub fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// See [`clients`](Self::clients).
+    #[inline]
+    pub fn clients_mut(&mut self) -> &mut Clients {
+        &mut self.clients
     }
 
     // ---------------------------------------- requests
@@ -181,12 +213,12 @@ impl Level {
     pub fn request(&mut self, request: &Request, cold: impl FnOnce() -> bool) -> Referred {
         let Request { block, is_write, .. } = *request;
         let Self { cache, placement, clients, .. } = self;
-        let Some(clients) = clients.as_deref_mut() else {
+        if !clients.is_known {
             if placement.is_none() && request.is_streamed && self.mode.admits(is_write) {
                 return cache.pass(block, is_write, cold);
             }
             return self.reference(block, is_write, cold);
-        };
+        }
         clients.exchange(cache);
         let (referred, is_placed) = match placement {
             None => (cache.reference(block, is_write, self.mode, cold), false),
@@ -217,13 +249,7 @@ impl Level {
     ) -> Referred {
         let Self { cache, placement, .. } = self;
         match placement {
-            None => {
-                let referred = cache.reference(block, is_write, self.mode, cold);
-                if let Some(below) = &mut self.below {
-                    below.referenced(cache, block, referred);
-                }
-                referred
-            }
+            None => cache.reference(block, is_write, self.mode, cold),
             Some(placement) if is_write => placement.write(cache, block),
             Some(placement) => placement.read(cache, block, cold()),
         }
@@ -251,23 +277,20 @@ impl Level {
     /// A client reports evictions, in this order. Blocks that no other client holds are to be
     /// placed: call [`next_placement`](Self::next_placement) until it returns `None`.
     pub fn told_evicted(&mut self, gone: &[ClientEviction], sender: Sender) {
-        let Self { cache, placement, .. } = self;
-        let Some(clients) = self.clients.as_deref_mut() else { return };
-        let Pending { blocks, found, .. } = &mut self.pending;
-        blocks.clear();
-        clients.evicted(cache, gone, sender, (blocks, found));
-        self.pending.begin(placement.as_ref().map(|_| &*cache));
+        let Self { cache, placement, clients, pending, .. } = self;
+        pending.blocks.clear();
+        clients.evicted(cache, gone, sender, (&mut pending.blocks, &mut pending.found));
+        pending.begin(placement.as_ref().map(|_| &*cache));
     }
 
     /// A client reports one eviction. Returns whether, as far as known, no other client holds the
     /// block. Places nothing.
     pub fn is_last_copy(&mut self, gone: ClientEviction, sender: Sender) -> bool {
-        let Some(clients) = self.clients.as_deref_mut() else { return true };
-        let Pending { blocks, found, .. } = &mut self.pending;
-        blocks.clear();
-        clients.evicted(&mut self.cache, &[gone], sender, (blocks, found));
-        let is_last = !blocks.is_empty();
-        self.pending.begin(None);
+        let Self { cache, clients, pending, .. } = self;
+        pending.blocks.clear();
+        clients.evicted(cache, &[gone], sender, (&mut pending.blocks, &mut pending.found));
+        let is_last = !clients.is_known || !pending.blocks.is_empty();
+        pending.clear();
         is_last
     }
 
@@ -311,9 +334,7 @@ impl Level {
     /// Places a block that no client requested or evicted. Counts no access. Returns its frame.
     pub fn place(&mut self, block: u64) -> Frame {
         let Found { hit, frame } = self.cache.place(block);
-        if let Some(clients) = &mut self.clients {
-            clients.placed(&mut self.cache, block, hit);
-        }
+        self.clients.placed(&mut self.cache, block, hit);
         frame
     }
 
@@ -321,126 +342,31 @@ impl Level {
     /// Returns the frame that the block had, if it was removed. A report of a block that was
     /// neither delivered to the client nor written by it is ignored.
     pub fn told_held(&mut self, block: u64, sender: Sender) -> Option<Frame> {
-        let Self { cache, placement, .. } = self;
-        let clients = self.clients.as_deref_mut()?;
+        let Self { cache, placement, clients, .. } = self;
         let is_known = clients.held(cache, block, sender);
         placement.as_ref().filter(|_| is_known)?.held(cache, block)
     }
 
-    /// Takes in a summary that a client, or the cache below, published.
+    /// Takes in a summary that a client published.
     ///
     /// # Errors
     /// The summary is unusable and nothing has changed. Request a whole one.
     pub fn told_content(&mut self, digest: &Digest) -> Result<(), Unusable> {
-        let cache = &mut self.cache;
-        match (&mut self.clients, &mut self.below) {
-            (Some(clients), _) => clients.published(cache, digest),
-            (None, Some(below)) => below.published(cache, digest),
-            (None, None) => Err(Unusable::Malformed),
-        }
+        self.clients.published(&mut self.cache, digest)
     }
 
     /// Sets whether clients choose their victims by what this level holds: `above` is the size of
     /// their caches in blocks, or `None`. While clients do, a content-aware policy here uses
     /// knowledge that is one exchange old: otherwise both sides could evict the last copy.
     pub fn followed_by(&mut self, above: Option<u32>) {
-        if let Some(clients) = &mut self.clients {
-            clients.followed_by(&mut self.cache, above);
-        }
+        self.clients.followed_by(&mut self.cache, above);
     }
 
     /// Forgets clients that have gone, one bit for each, so that their numbers can be given to
     /// others: the part `part` of what is known of them, where the work is bounded by the length of
     /// the part. Returns the number of all parts; call it until all are done.
     pub fn forget_clients(&mut self, gone: u64, part: Range<usize>) -> usize {
-        let Some(clients) = &mut self.clients else { return 0 };
-        clients.forget_clients(&mut self.cache, gone, part)
-    }
-
-    /// A range changes by other means than writes: forgets who holds its blocks.
-    pub fn range_changes(&mut self, blocks: &RangeInclusive<u64>) {
-        if let Some(clients) = &mut self.clients {
-            clients.forget_within(blocks);
-        }
-    }
-
-    // ---------------------------------------- the cache below
-
-    /// Notes that a block is requested or written below; it is referenced when the reply is here.
-    pub fn asks_below(&mut self, block: u64) {
-        if let Some(below) = &mut self.below {
-            below.asks(block);
-        }
-    }
-
-    /// Notes the answer to a request that went below. `hit`: whether the cache there had the block,
-    /// if known.
-    pub fn answered_below(&mut self, block: u64, is_write: bool, hit: Option<bool>) {
-        if let Some(below) = &mut self.below {
-            below.answered(&mut self.cache, block, is_write, hit);
-        }
-    }
-
-    /// Notes that a block requested below did not come.
-    pub fn failed_below(&mut self, block: u64) {
-        if let Some(below) = &mut self.below {
-            below.failed(block);
-        }
-    }
-
-    /// Notes that the cache below holds a block now, or no longer.
-    pub fn told_below(&mut self, block: u64, holds: bool) {
-        if let Some(below) = &mut self.below {
-            below.told(&mut self.cache, block, holds);
-        }
-    }
-
-    /// Forgets what the cache below reported, since some reports were lost.
-    pub fn lost_below(&mut self) {
-        if let Some(below) = &mut self.below {
-            below.lost(&mut self.cache);
-        }
-    }
-
-    /// What was inferred about the cache below, with [`Below::Probed`].
-    pub fn prober(&self) -> Option<&Prober> {
-        self.below.as_deref()?.prober()
-    }
-
-    // ---------------------------------------- digests of what is delivered
-
-    /// Also keeps digests of delivered blocks, for contents that clients hand over.
-    pub fn keep_digests(&mut self) {
-        if let Some(clients) = &mut self.clients {
-            clients.deliveries = clients.deliveries.take().map(Deliveries::with_digests);
-        }
-    }
-
-    /// The digest of a block as last delivered or written; 0 if it is not known.
-    pub fn digest(&self, block: u64) -> u64 {
-        self.deliveries().map_or(0, |deliveries| deliveries.digest(block))
-    }
-
-    /// Sets the digest of what was delivered or written of a block; 0: unknown.
-    pub fn set_digest(&mut self, block: u64, digest: u64) {
-        if let Some(deliveries) = self.deliveries_mut() {
-            deliveries.set_digest(block, digest);
-        }
-    }
-
-    /// Forgets all digests, but not who holds the blocks.
-    pub fn forget_digests(&mut self) {
-        if let Some(deliveries) = self.deliveries_mut() {
-            deliveries.forget_digests();
-        }
-    }
-
-    fn deliveries(&self) -> Option<&Deliveries> {
-        self.clients.as_deref()?.deliveries.as_ref()
-    }
-
-    fn deliveries_mut(&mut self) -> Option<&mut Deliveries> {
-        self.clients.as_deref_mut()?.deliveries.as_mut()
+        self.clients.forget_clients(&mut self.cache, gone, part)
     }
 
     // ---------------------------------------- the blocks
@@ -452,17 +378,106 @@ impl Level {
         }
         let frame = self.cache.discard(block);
         if frame.is_some() {
-            self.clients.iter_mut().for_each(|clients| clients.discarded(block));
-            self.below.iter_mut().for_each(|below| below.discarded(block));
+            self.clients.discarded(block);
         }
         frame
     }
 
-    /// Removes the data of a block from the staging area, since it is stale or incomplete.
-    pub fn unstage(&mut self, block: u64) {
-        if let Some(placement) = &mut self.placement {
-            placement.unstage(block);
+    /// Prefetches what references to these blocks will need, best if they come in this order, so
+    /// that the processor's cache misses overlap. The frames of resident blocks are appended to
+    /// `frames`.
+    pub fn prefetch(&mut self, blocks: &[u64], frames: &mut Vec<Frame>) {
+        self.cache.warm(blocks, frames);
+        if self.clients.is_known {
+            self.clients.prefetch(blocks);
         }
+    }
+
+    // ---------------------------------------- the level as a whole
+
+    /// Whether renumbered blocks need their [real numbers](Self::number_blocks): the policy hashes
+    /// them, or the placement samples them.
+    pub fn needs_names(&self) -> bool {
+        let placement = self.placement.as_ref();
+        let samples = placement.is_some_and(|it| it.rules().on_hit == OnHit::Adaptive);
+        samples || self.cache.known().are_hashed()
+    }
+
+    /// Takes memory for `known` blocks at once, resident and remembered by the policy, so that no
+    /// array is larger than it must be. It changes nothing else.
+    pub fn make_room(&mut self, known: u32) {
+        self.cache.make_room(known);
+    }
+
+    /// Continues with the blocks and the policy of a saved level of the same kind and capacity.
+    pub fn restore(&mut self, saved: HashedCache) {
+        self.cache = saved;
+        self.clients.restored(&self.cache);
+    }
+
+    /// Changes the capacity, at least 1, at run time. [`evicted`](Self::evicted) has the blocks
+    /// that had to go.
+    pub fn resize(&mut self, capacity: u32) {
+        self.cache.resize(capacity);
+        if let Some(placement) = &mut self.placement {
+            placement.resize(capacity);
+        }
+    }
+
+    /// Changes policy and placement at run time. The resident blocks stay in their frames, in the
+    /// order in which the old policy would have evicted them; [`evicted`](Self::evicted) has those
+    /// that the new one does not keep. `knowledge`: what the level is to know of its clients, if
+    /// anything; what it knows already stays. The level's counts go on, and those of placement at
+    /// eviction if it stays.
+    ///
+    /// # Errors
+    /// A policy is content-aware, or policy and placement do not fit together: nothing has changed
+    /// then.
+    pub fn replace(
+        &mut self,
+        spec: &Spec,
+        placement: &Placement,
+        knowledge: Option<Knowledge>,
+        seed: u64,
+    ) -> Result<(), PlacementError> {
+        let capacity = self.policy().capacity();
+        if self.cache.is_aware() || Awareness::of(spec).is_some() {
+            let what = "a content-aware policy cannot be replaced at run time";
+            return Err(PlacementError(what.to_owned()));
+        }
+        let next = Self::new(spec, capacity, placement, self.mode, seed)?;
+        self.cache.replace_policy(next.cache);
+        let before = std::mem::replace(&mut self.placement, next.placement);
+        if let (Some(now), Some(before)) = (&mut self.placement, before) {
+            now.count_on(&before);
+        }
+        self.pending.clear();
+        match knowledge {
+            None => *self.clients = Clients::unknown(),
+            Some(knowledge) if !self.clients.is_known => {
+                *self.clients = Clients::new(capacity, None, knowledge, seed);
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Resets the counts but not the content, at the end of a warm-up.
+    pub fn restart_counts(&mut self) {
+        self.cache.restart_counts();
+        if let Some(placement) = &mut self.placement {
+            placement.restart_counts();
+        }
+    }
+
+    /// Recounts everything.
+    ///
+    /// # Errors
+    /// Says which invariant does not hold.
+    pub fn validate(&self) -> Result<(), String> {
+        self.cache.validate()?;
+        self.placement.as_ref().map_or(Ok(()), EvictionPlacement::validate)?;
+        self.clients.validate()
     }
 }
 

@@ -18,9 +18,9 @@ fn evicted_blocks_are_of_use_unless_the_access_places_better() {
         if !told {
             levels.silence_client();
         }
-        let begins = levels.lower()[0].places_evicted();
+        let begins = levels.lower()[0].placement().unwrap().places_evicted();
         (0..20_000).for_each(|n| _ = levels.reference(Reference::new(n % 50, false)));
-        (begins, levels.lower()[0].places_evicted())
+        (begins, levels.lower()[0].placement().unwrap().places_evicted())
     };
     assert_eq!(loops(64, false), (true, false));
     assert_eq!(loops(64, true), (true, false));
@@ -29,8 +29,8 @@ fn evicted_blocks_are_of_use_unless_the_access_places_better() {
         let placement = text.parse().expect(text);
         Level::new(&Spec::parse("lru").unwrap(), 64, &placement, ALLOCATE, 7).expect(text)
     };
-    assert!(other("eviction,on-hit=move").places_evicted());
-    assert!(!other("access").places_evicted());
+    assert!(other("eviction,on-hit=move").placement().unwrap().places_evicted());
+    assert!(other("access").placement().is_none());
 }
 
 /// Adaptive placement keeps its structure whatever happens, late evictions among it, and where
@@ -72,7 +72,7 @@ fn adaptive_placement_holds_together() {
     for _ in 0..20_000 {
         exact.reference(Reference::read(random.block(200)));
     }
-    assert_eq!(exact.lower()[0].placement_counts().foreseen, 0);
+    assert_eq!(exact.lower()[0].placement().unwrap().counts().foreseen, 0);
 }
 
 /// A client that tells nothing is served as with placement at the access, count for count and block
@@ -106,7 +106,11 @@ fn auto_below_a_silent_client_is_placement_at_the_access() {
                     assert_eq!(auto.evicted(), access.evicted(), "{name} {mode:?} {seed}");
                     assert_eq!(auto.next_placement(), None);
                 }
-                assert_eq!(auto.counts(), access.counts(), "{name} {mode:?} {seed}");
+                assert_eq!(
+                    auto.cache().counts(),
+                    access.cache().counts(),
+                    "{name} {mode:?} {seed}"
+                );
                 auto.validate().unwrap();
             }
         }
@@ -120,13 +124,21 @@ fn auto_places_at_eviction_on_evidence() {
     let loops = |upper: u32, blocks: u32, placement: &str, busy: f64| {
         let mut levels = hierarchy(&[("lru", upper), ("lru", 64)], placement);
         levels.set_store_busy(busy);
-        assert!(!levels.lower()[0].places_evicted());
-        assert!(levels.lower()[0].asks_for_contents(), "to learn who hands any over");
+        assert!(!levels.lower()[0].placement().unwrap().places_evicted());
+        assert!(
+            levels.lower()[0].placement().unwrap().asks_for_contents(),
+            "to learn who hands any over"
+        );
         (0..20_000).for_each(|n| _ = levels.reference(Reference::new(n % blocks, false)));
         validate(&levels).unwrap();
         let lower = &levels.lower()[0];
-        let placed = lower.placement_counts();
-        (lower.places_evicted(), lower.counts().read_hits, placed.reloads, placed.demotions_in)
+        let placed = lower.placement().unwrap().counts();
+        (
+            lower.placement().unwrap().places_evicted(),
+            lower.cache().counts().read_hits,
+            placed.reloads,
+            placed.demotions_in,
+        )
     };
     // A loop that fits both caches together, and neither alone.
     let (exclusive, hits, reloads, contents) = loops(40, 90, "auto", 1.0);

@@ -124,9 +124,17 @@ fn one_client(policy: &str, placement: &str, division: Division, shares_data: bo
             counts.known = 0;
             counts
         };
-        assert_eq!(top, without_known(*theirs.top().unwrap().counts()), "{policy} {placement}");
-        assert_eq!(below, *lower.counts(), "{policy} {placement}");
-        assert_eq!(ours.placement_counts(), lower.placement_counts(), "{policy} {placement}");
+        assert_eq!(
+            top,
+            without_known(*theirs.top().unwrap().cache().counts()),
+            "{policy} {placement}"
+        );
+        assert_eq!(below, *lower.cache().counts(), "{policy} {placement}");
+        assert_eq!(
+            ours.placement_counts(),
+            lower.placement().unwrap().counts(),
+            "{policy} {placement}"
+        );
         ours.validate().unwrap();
     }
 }
@@ -271,7 +279,7 @@ fn of_two_equal_clients_the_second_fetches_from_the_first() {
             _ => assert_eq!(second, Source::Peer(0)),
         }
     }
-    assert_eq!(ours.counts()[1].peer_hits + ours.clients()[1].counts().read_hits, 5000);
+    assert_eq!(ours.counts()[1].peer_hits + ours.clients()[1].cache().counts().read_hits, 5000);
     assert_eq!(ours.counts()[1].not_last, 0, "the first evicts first, the second has the last");
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn cluster(clients: &[Client], servers: &[ServerSpec], rules: Cluster
 pub(crate) fn held(server: &Server) -> Vec<u64> {
     let parts = server.parts().iter();
     let mut held: Vec<u64> =
-        parts.flat_map(|part| part.residents()).map(|(block, _)| block).collect();
+        parts.flat_map(|part| part.cache().residents()).map(|(block, _)| block).collect();
     held.sort_unstable();
     held
 }

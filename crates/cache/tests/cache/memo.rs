@@ -5,8 +5,8 @@
 //! `UNDERCROFT_SEED=n` runs one seed again.
 
 use crate::variants::VARIANTS;
-use undercroft_cache::HashedCache;
 use undercroft_cache::policy::{Context, Spec, policies};
+use undercroft_cache::{HashedCache, KnownBlocks};
 
 /// Every policy that can be saved with its defaults, then the variants.
 fn specs() -> Vec<Spec> {
@@ -112,7 +112,7 @@ fn restarted(spec: &Spec, cache: &mut HashedCache) -> HashedCache {
         blocks
     };
     assert_eq!(blocks(&again), blocks(cache), "{spec}");
-    let mut listed = HashedCache::residents_of(&bytes).expect("a list");
+    let mut listed = KnownBlocks::residents_of(&bytes).expect("a list");
     listed.sort_unstable();
     assert_eq!(listed, blocks(cache), "{spec}");
     again
@@ -135,7 +135,7 @@ fn compare(
         assert_eq!(step(&mut twin, call), step(&mut steady, call), "{}", what());
         twin.validate().unwrap_or_else(|e| panic!("{}: {e}", what()));
         let known = |cache: &HashedCache| {
-            let mut known: Vec<_> = cache.known().collect();
+            let mut known: Vec<_> = cache.known().blocks().collect();
             known.sort_unstable();
             known
         };

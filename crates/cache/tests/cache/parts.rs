@@ -133,13 +133,13 @@ fn the_client_that_gains_gets_the_room() {
                     ours.reference(1, scan, false, true);
                 }
                 let parts = ours.servers()[0].parts().iter();
-                let sizes: Vec<_> = parts.map(|part| part.capacity()).collect();
+                let sizes: Vec<_> = parts.map(|part| part.policy().capacity()).collect();
                 assert_eq!(sizes.iter().sum::<u32>(), 200, "UNDERCROFT_SEED={seed} step {step}");
                 if step % 64 == 0 {
                     ours.validate().unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
                 }
             }
-            let first = ours.servers()[0].parts()[0].capacity();
+            let first = ours.servers()[0].parts()[0].policy().capacity();
             assert!(first >= 140, "{placement} UNDERCROFT_SEED={seed}: {first}");
             assert!(ours.servers()[0].moved() >= 40);
         }

@@ -29,7 +29,7 @@ pub(crate) fn hierarchy(levels: &[(&str, u32)], placement: &str) -> Hierarchy {
 }
 
 fn residents(level: &Level) -> Vec<u32> {
-    level.residents().iter().map(|&(block, _)| block as u32).collect()
+    level.cache().residents().iter().map(|&(block, _)| block as u32).collect()
 }
 
 pub(crate) fn validate(hierarchy: &Hierarchy) -> Result<(), String> {
@@ -133,9 +133,9 @@ fn check_end(id: &str, ours: &Hierarchy, e: &Value) {
         assert_eq!(held, expected, "{id} {key}");
     }
     let lowest = ours.lower().last().unwrap();
-    let counted = lowest.placement_counts();
+    let counted = lowest.placement().unwrap().counts();
     let demoted: Vec<_> =
-        ours.lower().iter().map(|level| level.placement_counts().demotions_in).collect();
+        ours.lower().iter().map(|level| level.placement().unwrap().counts().demotions_in).collect();
     for (key, expected) in e["extra"].as_object().into_iter().flatten() {
         let value = match key.as_str() {
             "demotions_into" => serde_json::json!(demoted),
@@ -285,8 +285,11 @@ fn eviction_placement_that_moves_is_global() {
                 assert_eq!(residents(&ev.lower()[0]), residents(&gl.lower()[0]), "{at}");
             }
             let (ev, gl) = (&ev.lower()[0], &gl.lower()[0]);
-            assert_eq!(ev.counts(), gl.counts());
-            assert_eq!(ev.placement_counts().reloads, gl.placement_counts().demotions_in);
+            assert_eq!(ev.cache().counts(), gl.cache().counts());
+            assert_eq!(
+                ev.placement().unwrap().counts().reloads,
+                gl.placement().unwrap().counts().demotions_in
+            );
         }
     }
 }
@@ -438,7 +441,7 @@ fn against_naive(
                 return Err(format!("{}: holds {held:?}, naive {:?}", at(), naive.resident()));
             }
         }
-        let counts = ours.lower()[0].placement_counts();
+        let counts = ours.lower()[0].placement().unwrap().counts();
         if (counts.reloads, counts.skipped) != (theirs.reloads, theirs.skipped) {
             return Err(format!("{}: {counts:?}, naive {} reloads", at(), theirs.reloads));
         }
@@ -535,7 +538,7 @@ fn what_was_just_written_is_placed_without_a_reload() {
     assert_eq!(ours.moves(), [Move::Staged(1, 1)]);
     ours.reference(Reference::read(4));
     assert_eq!(ours.moves(), [Move::Reloaded(2, 1)]);
-    let counts = ours.lower()[0].placement_counts();
+    let counts = ours.lower()[0].placement().unwrap().counts();
     assert_eq!((counts.staged, counts.reloads, counts.staged_hits), (2, 1, 0));
     validate(&ours).unwrap();
 }
@@ -550,7 +553,7 @@ fn staged_data_serves_reads() {
     assert_eq!(read, Referred { hit: true, before: None, now: None });
     level.reference(2, true, || false);
     assert!(!level.reference(1, false, || false).hit);
-    assert_eq!(level.placement_counts().staged_hits, 1);
+    assert_eq!(level.placement().unwrap().counts().staged_hits, 1);
     level.discard(2);
     assert!(!level.reference(2, false, || false).hit);
 }

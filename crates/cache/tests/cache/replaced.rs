@@ -24,7 +24,7 @@ fn drive(level: &mut Level, random: &mut Random, requests: u32) {
 }
 
 fn frames(level: &Level) -> BTreeMap<u64, Frame> {
-    level.residents().into_iter().collect()
+    level.cache().residents().into_iter().collect()
 }
 
 #[test]
@@ -41,12 +41,12 @@ fn every_policy_takes_over_from_every_other_one() {
                 let mut level = Level::new(&from, capacity, &access, mode, 0).unwrap();
                 let requests = random.below(300);
                 drive(&mut level, &mut random, requests);
-                let (before, counts) = (frames(&level), *level.counts());
+                let (before, counts) = (frames(&level), *level.cache().counts());
                 level.replace(&to, &access, None, 0).unwrap();
                 level.validate().unwrap_or_else(|e| panic!("{at}: {e}"));
                 assert_eq!(level.evicted(), [], "{at}: it has room for all");
                 assert_eq!(frames(&level), before, "{at}");
-                assert_eq!(*level.counts(), counts, "{at}");
+                assert_eq!(*level.cache().counts(), counts, "{at}");
                 // Blocks that were ghosts are unknown, and the new policy works.
                 drive(&mut level, &mut random, 300);
                 level.resize(1 + capacity / 2);
@@ -101,5 +101,5 @@ fn what_cannot_be_replaced_is_refused() {
     level.reference(7, false, || false);
     let refused = level.replace(&aware, &Placement::Access, None, 0).unwrap_err();
     assert!(refused.to_string().contains("content-aware"), "{refused}");
-    assert_eq!(level.residents(), [(7, 0)]);
+    assert_eq!(level.cache().residents(), [(7, 0)]);
 }

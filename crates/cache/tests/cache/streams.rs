@@ -89,7 +89,7 @@ fn a_stream_neither_evicts_nor_changes_the_order() {
         assert_eq!((referred.hit, referred.now.is_some()), (is_resident, is_resident));
         assert!(level.evicted().is_empty());
     }
-    let counts = *level.counts();
+    let counts = *level.cache().counts();
     assert_eq!((counts.reads, counts.read_hits, counts.cold_reads), (6, 1, 5));
     assert_eq!((counts.writes, counts.write_hits), (1, 1));
     assert_eq!((counts.streamed, counts.evictions), (2, 0));
@@ -126,10 +126,10 @@ fn both_forms_of_a_level_count_the_same() {
                     };
                     let referred = level.request(&request(block, is_write, is_streamed), || cold);
                     assert_eq!(hit, referred.hit, "{} {mode:?}, seed {seed}", info.name);
-                    let mut counts = *level.counts();
+                    let mut counts = *level.cache().counts();
                     counts.known = dense.counts().known;
                     assert_eq!(&counts, dense.counts(), "{} {mode:?}, seed {seed}", info.name);
-                    assert_eq!(level.len(), dense.policy().len());
+                    assert_eq!(level.policy().len(), dense.policy().len());
                 }
             }
         }

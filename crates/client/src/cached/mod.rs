@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, RwLock, oneshot};
-use undercroft_cache::Level;
+use undercroft_cache::UpperLevel;
 use undercroft_cache::policy::Context;
 use undercroft_hints::{Abilities, ClientId, MessageAnswer, Told};
 use undercroft_nbd::{ClientError, Failure, ReconnectId, ReconnectingClient, Uri};
@@ -85,7 +85,7 @@ impl CachedClient {
         let build = || {
             options.awareness().check()?;
             let policy = options.policy.build(&Context::new(options.blocks.max(1)))?;
-            Level::of_policy(policy, options.write_mode, 0).knowing_below(&below)
+            UpperLevel::new(policy, options.write_mode, &below)
         };
         let level = build().map_err(|error| ClientError::Refused(error.to_string()))?;
         let id = options.client_id.unwrap_or_else(ClientId::random);

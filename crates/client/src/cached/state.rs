@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use undercroft_cache::content::Latencies;
-use undercroft_cache::{Level, Referred, WriteMode};
+use undercroft_cache::{Referred, UpperLevel, WriteMode};
 use undercroft_hints::{
     Away, ClientStat, ContentPublisher, ContentReader, Follow, Hint, HintQueue, Mailbox,
     MessageAnswer, PolicyName, Report, Told,
@@ -39,7 +39,7 @@ pub(super) struct State {
     client: Client,
     is_closed: bool,
     reconnections: u64,
-    level: Level,
+    level: UpperLevel,
     write_mode: WriteMode,
     /// How the server was asked to tell what it holds, and what it has told.
     follow: Option<Follow>,
@@ -69,9 +69,9 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(level: Level, options: &CachedOptions, session: Session) -> State {
+    pub(super) fn new(level: UpperLevel, options: &CachedOptions, session: Session) -> State {
         let Session { client, mailbox, shape } = session;
-        let capacity = level.capacity();
+        let capacity = level.cache().policy().capacity();
         let publishes = options.report == Report::Digest;
         let awareness = options.awareness();
         let frames = vec![Bytes::new(); capacity as usize];
@@ -111,7 +111,7 @@ impl State {
             return Err(closed());
         }
         self.forget_all();
-        self.level.lost_below();
+        self.level.lost();
         self.news.begin_anew();
         self.unasked = 0;
         self.hints.clear();
@@ -141,12 +141,12 @@ impl State {
 
     /// Whether blocks are referenced only when the replies have arrived.
     pub(super) fn waits_for_replies(&self) -> bool {
-        self.level.is_content_aware() || self.publishing.is_some()
+        self.level.cache().is_aware() || self.publishing.is_some()
     }
 
     /// Notes that a block is requested. It is referenced when the reply arrives.
     pub(super) fn asks(&mut self, block: u64) {
-        self.level.asks_below(block);
+        self.level.asks(block);
         // Its eviction may be reported before the request, but its data must not be handed over
         // then.
         if self.hands_over {
@@ -190,10 +190,10 @@ impl State {
     pub(super) fn answered(&mut self, block: u64, is_write: bool, took: Option<Duration>) -> bool {
         let us = took.filter(|_| !is_write).map(|took| took.as_secs_f64() * 1e6);
         let hit = us.and_then(|us| self.latencies.label(us));
-        self.level.answered_below(block, is_write, hit);
+        self.level.answered(block, is_write, hit);
         let referred = self.reference(block, is_write);
         let now = Instant::now();
-        for gone in self.level.evicted() {
+        for gone in self.level.cache().evicted() {
             let data = std::mem::take(&mut self.frames[gone.frame as usize]);
             if self.mailbox.is_some() && self.tells_evictions {
                 let whole = self.hands_over && data.len() == self.block_bytes;
@@ -206,23 +206,23 @@ impl State {
 
     /// Ends a request that failed.
     pub(super) fn failed(&mut self, block: u64) {
-        self.level.failed_below(block);
+        self.level.failed(block);
     }
 
     /// Whether a write leaves its block in the cache.
     pub(super) fn will_keep(&self, block: u64) -> bool {
         match self.write_mode {
             WriteMode::Allocate => true,
-            WriteMode::NoAllocate => self.level.frame(block).is_some(),
+            WriteMode::NoAllocate => self.level.cache().frame(block).is_some(),
             WriteMode::Invalidate => false,
         }
     }
 
     /// References a block, and tells the summary what entered and left.
     fn reference(&mut self, block: u64, is_write: bool) -> Referred {
-        let referred = self.level.reference(block, is_write, || false);
+        let referred = self.level.reference(block, is_write);
         if let Some(publishing) = &mut self.publishing {
-            for gone in self.level.evicted() {
+            for gone in self.level.cache().evicted() {
                 publishing.changed(gone.block, false);
             }
             match (referred.hit, referred.now.is_some()) {
@@ -244,7 +244,7 @@ impl State {
 
     /// The data of a block; the policy does not count this as a reference.
     pub(super) fn peek(&self, block: u64) -> Option<&Bytes> {
-        let frame = self.level.frame(block)?;
+        let frame = self.level.cache().frame(block)?;
         Some(&self.frames[frame as usize]).filter(|data| !data.is_empty())
     }
 
@@ -288,7 +288,7 @@ impl State {
 
     /// Queues hints for the evictions of the last reference.
     fn let_go(&mut self, now: Instant, is_coming: impl Fn(u64) -> bool, later: &mut Vec<u64>) {
-        for gone in self.level.evicted() {
+        for gone in self.level.cache().evicted() {
             let data = std::mem::take(&mut self.frames[gone.frame as usize]);
             if self.mailbox.is_none() || !self.tells_evictions {
                 continue;
@@ -306,14 +306,14 @@ impl State {
 
     /// Takes the data out of a resident block's frame.
     pub(super) fn take_data(&mut self, block: u64) -> Option<Bytes> {
-        let frame = self.level.frame(block)?;
+        let frame = self.level.cache().frame(block)?;
         let data = std::mem::take(&mut self.frames[frame as usize]);
         Some(data).filter(|data| !data.is_empty())
     }
 
     /// Stores the data of a block from the server, if the block is still resident.
     pub(super) fn fill(&mut self, block: u64, data: Bytes) {
-        if let Some(frame) = self.level.frame(block) {
+        if let Some(frame) = self.level.cache().frame(block) {
             self.frames[frame as usize] = data;
         }
     }
@@ -335,10 +335,10 @@ impl State {
 
     /// Those of the blocks that are resident.
     pub(super) fn resident(&self, blocks: &Range<u64>) -> Vec<u64> {
-        if blocks.end - blocks.start <= u64::from(self.level.len()) {
-            blocks.clone().filter(|&block| self.level.frame(block).is_some()).collect()
+        if blocks.end - blocks.start <= u64::from(self.level.cache().policy().len()) {
+            blocks.clone().filter(|&block| self.level.cache().frame(block).is_some()).collect()
         } else {
-            let all = self.level.residents();
+            let all = self.level.cache().residents();
             all.into_iter().map(|(block, _)| block).filter(|b| blocks.contains(b)).collect()
         }
     }
@@ -357,8 +357,8 @@ impl State {
         let mut extra: Vec<Hint> = stat.into_iter().collect();
         // A summary is only made when the mailbox can take it.
         if let (Some(publishing), false) = (&mut self.publishing, mailbox.is_away()) {
-            let level = &self.level;
-            extra.extend(publishing.due(|| level.residents().iter().map(|(b, _)| *b).collect()));
+            let cache = self.level.cache();
+            extra.extend(publishing.due(|| cache.residents().iter().map(|(b, _)| *b).collect()));
         }
         let answer = mailbox.send(&mut self.hints, now, extra, pressing)?;
         if told {
@@ -404,12 +404,12 @@ impl State {
     }
 
     pub(super) fn stats(&self) -> CachedStats {
-        let counts = self.level.counts();
+        let counts = self.level.cache().counts();
         let known = self.level.below_counts();
         let hints = self.hints.counts();
         CachedStats {
-            capacity_blocks: self.level.capacity(),
-            resident_blocks: self.level.len(),
+            capacity_blocks: self.level.cache().policy().capacity(),
+            resident_blocks: self.level.cache().policy().len(),
             reads: counts.reads,
             read_hits: counts.read_hits,
             writes: counts.writes,

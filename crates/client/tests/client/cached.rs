@@ -60,10 +60,10 @@ async fn check_order(policy: &str, placement: &str, report: Report, mode: WriteM
     let disk = served.volume.disk();
     follow(&disk.events, &mut delivered);
     let text = format!("{policy}, {placement}, {mode:?}");
-    let expected = promised.lower()[0].counts();
-    assert_eq!(counted(delivered.counts()), counted(expected), "{text}");
+    let expected = promised.lower()[0].cache().counts();
+    assert_eq!(counted(delivered.cache().counts()), counted(expected), "{text}");
     assert!(expected.read_hits > 0 && disk.wrongs.is_empty(), "{text}: {:?}", disk.wrongs);
-    let counts = promised.top().expect("a first level").counts();
+    let counts = promised.top().expect("a first level").cache().counts();
     let stats = client.stats();
     let first = [stats.reads, stats.read_hits, stats.writes, stats.write_hits, stats.evictions];
     assert_eq!(first, counted(counts), "{text}");

@@ -364,7 +364,7 @@ pub(crate) fn follow(events: &[Event], lower: &mut Level) {
         }
         for block in riding.drain(..) {
             if matches!(lower.client_evicted(block), PlacementStep::Fetch) {
-                let way = lower.rules().expect("placement at eviction").down;
+                let way = lower.placement().expect("placement at eviction").rules().down;
                 lower.arrived(block, way);
             }
         }

@@ -32,7 +32,7 @@ impl Shard {
         let lost = match unflushed.lost() {
             Lost::Blocks(blocks) => blocks,
             Lost::Any => {
-                let residents = self.blocks.level.residents().into_iter().map(|(block, _)| block);
+                let residents = self.blocks.level.cache().residents().into_iter().map(|one| one.0);
                 let mut all: Vec<u64> =
                     residents.chain(self.blocks.active.keys().copied()).collect();
                 all.sort_unstable();

@@ -51,7 +51,7 @@ impl Blocks {
         pool: Pools,
         geometry: Arc<Geometry>,
     ) -> Self {
-        let slots = (0..level.capacity()).map(|_| Slot::default()).collect();
+        let slots = (0..level.policy().capacity()).map(|_| Slot::default()).collect();
         let (active, ranges, unloaded, scratch) = Default::default();
         Self { level, slots, active, ranges, watchers, pool, geometry, unloaded, scratch }
     }
@@ -238,7 +238,7 @@ impl Blocks {
 
     /// A range is about to change, or everything that is derived from its blocks is void.
     pub(crate) fn range_begins(&mut self, blocks: &RangeInclusive<u64>) {
-        self.level.range_changes(blocks);
+        self.level.clients_mut().forget_within(blocks);
         self.tell(&Event::RangeBegins { blocks });
     }
 
@@ -256,8 +256,8 @@ impl Blocks {
         if !self.absorbs() || is_resident() {
             return 0;
         }
-        let (capacity, all) = (self.level.capacity(), self.pool.count());
-        let spared = capacity - self.level.len() + all.saturating_sub(capacity) / 2;
+        let (policy, all) = (self.level.policy(), self.pool.count());
+        let spared = policy.capacity() - policy.len() + all.saturating_sub(policy.capacity()) / 2;
         self.pool.free_count().saturating_sub(spared as usize)
     }
 
@@ -267,14 +267,15 @@ impl Blocks {
         if !self.absorbs() {
             return 0;
         }
-        let held = self.level.capacity().saturating_add(self.level.staging_blocks());
+        let staged = self.level.placement().map_or(0, |placement| placement.staging_blocks());
+        let held = self.level.policy().capacity().saturating_add(staged);
         self.pool.count().saturating_sub(held) as usize / 4
     }
 
     /// Checks invariants 1 to 3, for tests. Returns the number of dirty blocks.
     pub(super) fn validate(&self) -> Result<usize, String> {
         let (mut dirty, mut unloaded) = (0, 0);
-        for (block, slot) in self.level.residents() {
+        for (block, slot) in self.level.cache().residents() {
             let slot = &self.slots[slot as usize];
             if slot.active != self.active.contains_key(&block) {
                 return Err(format!("block {block}: slot and active record disagree"));

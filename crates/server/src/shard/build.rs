@@ -71,7 +71,7 @@ impl Shard {
         let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;
         let digests = hasher.clone().map(|hasher| Digests::new(hasher, capacity));
         if digests.is_some() {
-            level.keep_digests();
+            level.clients_mut().keep_digests();
         }
         let placement = cooperates
             .then(|| Box::new(EvictionPlacement::new(capacity, seed, config.reload_at_once)));

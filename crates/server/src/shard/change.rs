@@ -23,11 +23,11 @@ impl Shard {
     /// Changes the capacity, or comes closer to it: at most `most` blocks leave. Returns whether it
     /// has that capacity now.
     pub(crate) fn resize(&mut self, capacity: u32, most: u32, fx: &mut Effects) -> bool {
-        let now = self.blocks.level.capacity();
+        let now = self.blocks.level.policy().capacity();
         if now == capacity {
             return true;
         }
-        let step = capacity.max(self.blocks.level.len().min(now).saturating_sub(most));
+        let step = capacity.max(self.blocks.level.policy().len().min(now).saturating_sub(most));
         self.blocks.level.resize(step);
         self.leave_evicted(fx);
         // Blocks may lie in slots beyond a smaller capacity, so there are never fewer.
@@ -67,11 +67,12 @@ impl Shard {
             // Dirty blocks waited for evictions that nobody tells any more: now they are due.
             fx.writes_out = true;
         } else if watchers.placement.is_none() {
-            let new = EvictionPlacement::new(level.capacity(), seed, config.reload_at_once);
+            let new =
+                EvictionPlacement::new(level.policy().capacity(), seed, config.reload_at_once);
             watchers.placement = Some(Box::new(new));
             if let Some(hasher) = hasher {
                 watchers.digests = Some(Digests::new(hasher, slots.len() as u32));
-                level.keep_digests();
+                level.clients_mut().keep_digests();
                 // Of operations in progress it is not known what they deliver.
                 self.blocks.tell(&Event::ContentsUnknown);
             }

@@ -159,8 +159,8 @@ impl Digests {
                     Leaving::Busy { .. } => {}
                     Leaving::Dirty => know(of_active, block, digest),
                     // The content of blocks in a range is about to change.
-                    Leaving::Clean if digest != 0 && !is_covered => level.set_digest(block, digest),
-                    Leaving::Clean => {}
+                    Leaving::Clean if digest == 0 || is_covered => {}
+                    Leaving::Clean => level.clients_mut().set_digest(block, digest),
                 }
             }
             Event::Activated { block, slot } => {
@@ -194,7 +194,7 @@ impl Digests {
                     Goes::Stays if digest == 0 => return,
                     Goes::Stays => return know(of_active, block, digest),
                     Goes::ToSlot(slot) => of_slots[slot as usize] = digest,
-                    Goes::Nowhere if digest != 0 => level.set_digest(block, digest),
+                    Goes::Nowhere if digest != 0 => level.clients_mut().set_digest(block, digest),
                     Goes::Nowhere => {}
                 }
                 of_active.remove(&block);
@@ -209,7 +209,7 @@ impl Digests {
             Event::ContentsUnknown => {
                 of_slots.fill(0);
                 of_active.clear();
-                level.forget_digests();
+                level.clients_mut().forget_digests();
             }
             Event::Slots(slots) => of_slots.resize(slots.max(of_slots.len()), 0),
             Event::Gone { .. }
@@ -226,7 +226,7 @@ impl Digests {
         if let Some(slot) = level.frame(block) {
             self.of_slots[slot as usize] = 0;
         }
-        level.set_digest(block, 0);
+        level.clients_mut().set_digest(block, 0);
     }
 }
 

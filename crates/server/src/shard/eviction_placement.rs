@@ -82,7 +82,7 @@ impl EvictionPlacement {
                 self.awaited.writing(block, asker);
                 self.drop_reload(block, ReloadQueue::drop_written);
                 self.void_reload(|reloading| reloading == block);
-                let most = level.staging_blocks();
+                let most = level.placement().map_or(0, |placement| placement.staging_blocks());
                 if most > 0 {
                     self.staged.writing(block, most);
                 }
@@ -93,7 +93,7 @@ impl EvictionPlacement {
             }
             // The store's content is unknown: copies that clients hold no longer count.
             Event::Written { block, is_ok: false, .. } => {
-                level.range_changes(&(block..=block));
+                level.clients_mut().forget_within(&(block..=block));
                 self.unstage(block, level);
             }
             Event::RangeBegins { blocks } => self.forget_within(blocks, level),
@@ -182,7 +182,7 @@ impl EvictionPlacement {
     /// Drops the staged data of a block.
     fn unstage(&mut self, block: u64, level: &mut Level) {
         self.staged.remove(block);
-        level.unstage(block);
+        level.placement_mut().into_iter().for_each(|placement| placement.unstage(block));
     }
 
     /// Whether the block is being read back.
@@ -240,8 +240,9 @@ impl EvictionPlacement {
     }
 
     pub(crate) fn stats(&self, level: &Level) -> CooperationStats {
-        let (placed, reloads) = (level.placement_counts(), self.reloads.counts());
-        let clients = level.client_counts();
+        let Some(placement) = level.placement() else { return self.counters };
+        let (placed, reloads) = (placement.counts(), self.reloads.counts());
+        let clients = level.clients().counts();
         let mut stats = CooperationStats {
             foreseen_evictions: placed.foreseen,
             already_resident: placed.already_here,
@@ -253,10 +254,10 @@ impl EvictionPlacement {
             reloads_discarded: reloads.discarded,
             reloads_overflowed: reloads.overflowed,
             reloads_waiting: u64::from(self.reloads.len()) + u64::from(self.reloading.is_some()),
-            staging_blocks: level.staging_blocks().into(),
-            shards_by_eviction: level.places_evicted().into(),
-            contents_percent_sum: (100.0 * level.contents_share()).round() as u64,
-            estimated_client_blocks: level.estimated_blocks().into(),
+            staging_blocks: placement.staging_blocks().into(),
+            shards_by_eviction: placement.places_evicted().into(),
+            contents_percent_sum: (100.0 * placement.contents_share()).round() as u64,
+            estimated_client_blocks: level.clients().estimated_blocks().into(),
             ..self.counters
         };
         add_named!(stats += placed: known_evictions reloads demotions_in staged staged_hits

@@ -122,7 +122,7 @@ impl Blocks {
         }
         let known = match self.level.frame(block) {
             Some(slot) => digests.of_slot(slot),
-            None => self.level.digest(block),
+            None => self.level.clients().digest(block),
         };
         match known {
             0 => Err(Refusal::Unknown),

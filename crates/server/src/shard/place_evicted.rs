@@ -63,14 +63,12 @@ impl Shard {
     /// Fills the slot of a block with its staged data.
     pub(crate) fn fill_staged(&mut self, block: u64, slot: u32, fx: &mut Effects) {
         self.blocks.slots[slot as usize].origin = Origin::Staged;
-        let data = self.blocks.staged(block);
+        let (data, digest) = (self.blocks.staged(block), self.blocks.level.clients().digest(block));
         if let Some(placement) = self.blocks.watchers.placement.as_deref_mut() {
             placement.staged.remove(block);
         }
         match data {
-            Some(content) => {
-                self.blocks.fill(block, slot, content, self.blocks.level.digest(block))
-            }
+            Some(content) => self.blocks.fill(block, slot, content, digest),
             None => self.load(block, fx),
         }
     }

@@ -177,7 +177,7 @@ impl Shard {
             let resident = |block| self.blocks.level.frame(block).map(|frame| (block, frame));
             (part.filter_map(resident).collect(), count as u32)
         } else {
-            self.blocks.level.residents_within(from..to)
+            self.blocks.level.cache().known().residents_within(from..to)
         };
         for (block, frame) in found {
             if !blocks.contains(&block) {

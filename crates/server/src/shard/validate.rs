@@ -20,7 +20,7 @@ impl Shard {
         }
         if let Some(digests) = &watchers.digests {
             let content = |slot: u32| &blocks.slots[slot as usize].state.content;
-            let residents = level.residents().into_iter();
+            let residents = level.cache().residents().into_iter();
             let residents = residents.map(|(block, slot)| (block, slot, content(slot)));
             digests.validate(residents, &blocks.active, geometry)?;
         }

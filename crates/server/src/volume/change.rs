@@ -96,7 +96,8 @@ impl Volume {
         let mut now = VolumeConfig::clone(&self.now());
         change(&mut now);
         for mut shard in self.shards.each() {
-            shard.dirty.bounds = DirtyBounds::new(&now, shard.blocks.level.capacity() as usize);
+            shard.dirty.bounds =
+                DirtyBounds::new(&now, shard.blocks.level.policy().capacity() as usize);
         }
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
         self.flush_wanted.notify_one();

@@ -77,10 +77,10 @@ async fn reloader(volume: Weak<Volume>, demand: Arc<StoreDemand>) {
         if clock::now().saturating_duration_since(measured) >= TICK {
             if let Some(store_use) = demand.store_use.get() {
                 let share = store_use.end_period();
-                present
-                    .shards
-                    .each()
-                    .for_each(|mut shard| shard.blocks.level.set_store_busy(share));
+                for mut shard in present.shards.each() {
+                    let placement = shard.blocks.level.placement_mut();
+                    placement.into_iter().for_each(|it| it.set_store_busy(share));
+                }
             }
             measured = clock::now();
         }

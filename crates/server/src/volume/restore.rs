@@ -143,8 +143,8 @@ impl Shards {
         let caches = (0..).zip(&saved.shards).map(|(i, saved)| self.cache_of(i, saved, spec, seed));
         let caches = caches.collect::<Result<Vec<_>, _>>()?;
         let is_used = |shard: &Shard| {
-            *shard.blocks.level.counts() != Counts::default()
-                || shard.blocks.level.cache().known().next().is_some()
+            *shard.blocks.level.cache().counts() != Counts::default()
+                || shard.blocks.level.cache().known().blocks().next().is_some()
                 || !shard.blocks.active.is_empty()
         };
         if self.each().any(|shard| is_used(&shard)) {
@@ -152,7 +152,7 @@ impl Shards {
         }
         let mut blocks = Vec::new();
         for (index, cache) in caches.into_iter().enumerate() {
-            cache.known().for_each(|block| _ = self.geometry.first_touch(block));
+            cache.known().blocks().for_each(|block| _ = self.geometry.first_touch(block));
             let residents = cache.residents().into_iter().rev().map(|(block, _)| block);
             blocks.extend(residents.enumerate());
             let mut shard = self.lock(index);
@@ -171,14 +171,14 @@ impl Shards {
         spec: &Spec,
         seed: u64,
     ) -> Result<HashedCache, String> {
-        let capacity = self.lock(index).blocks.level.capacity();
+        let capacity = self.lock(index).blocks.level.policy().capacity();
         let policy = spec.build(&Context::new(capacity)).map_err(|e| e.to_string())?;
         let seed = seed.wrapping_add(index as u64);
         let mut cache = HashedCache::load(policy, seed, saved).map_err(|e| e.to_string())?;
         let end = self.geometry.block_count();
-        let gone: Vec<_> = cache.known().filter(|&block| block >= end).collect();
+        let gone: Vec<_> = cache.known().blocks().filter(|&block| block >= end).collect();
         gone.into_iter().for_each(|block| _ = cache.discard(block));
-        if cache.known().any(|block| self.geometry.shard_of(block) != index) {
+        if cache.known().blocks().any(|block| self.geometry.shard_of(block) != index) {
             return Err("it has blocks of another shard".into());
         }
         Ok(cache)
@@ -212,9 +212,8 @@ impl Work<'_> {
         let mut begun = 0;
         for &block in group {
             let (shard, _) = self.shard(block);
-            if shard.blocks.level.len() < shard.blocks.level.capacity()
-                && shard.blocks.level.frame(block).is_none()
-            {
+            let policy = shard.blocks.level.policy();
+            if policy.len() < policy.capacity() && shard.blocks.level.frame(block).is_none() {
                 self.prefetch(self.volume.geometry.start(block), 1, false);
                 begun += 1;
             }

@@ -113,7 +113,7 @@ impl Shards {
 
     /// What decides now in each shard which block leaves, if the policy chooses among several ways.
     pub(crate) fn leaders(&self) -> Vec<&'static str> {
-        self.each().filter_map(|shard| shard.blocks.level.leader()).collect()
+        self.each().filter_map(|shard| shard.blocks.level.policy().leader()).collect()
     }
 
     /// What all shards counted.
@@ -121,18 +121,16 @@ impl Shards {
         let mut stats = Stats::default();
         for shard in self.each() {
             stats.sum(&shard.counters);
-            stats.add(shard.blocks.level.counts());
-            stats.resident += u64::from(shard.blocks.level.len());
-            stats.capacity_blocks += u64::from(shard.blocks.level.capacity());
-            if shard.blocks.level.is_content_aware() {
-                let counted = AwareStats::of(&shard.blocks.level.client_counts());
+            let level = &shard.blocks.level;
+            stats.add(level.cache().counts());
+            stats.resident += u64::from(level.policy().len());
+            stats.capacity_blocks += u64::from(level.policy().capacity());
+            if level.cache().is_aware() {
+                let counted = AwareStats::of(&level.clients().counts());
                 stats.aware.get_or_insert_default().sum(&counted);
             }
             if let Some(placement) = &shard.blocks.watchers.placement {
-                stats
-                    .cooperation
-                    .get_or_insert_default()
-                    .sum(&placement.stats(&shard.blocks.level));
+                stats.cooperation.get_or_insert_default().sum(&placement.stats(level));
             }
             stats.unloaded += u64::from(shard.blocks.unloaded());
             stats.in_progress += shard.blocks.active.len() as u64;
@@ -177,7 +175,9 @@ impl Shards {
     /// Whether contents that clients hand over are of use at present, in any shard.
     pub(crate) fn wants_contents(&self) -> bool {
         self.each().any(|shard| {
-            shard.blocks.watchers.digests.is_some() && shard.blocks.level.asks_for_contents()
+            let placement = shard.blocks.level.placement();
+            shard.blocks.watchers.digests.is_some()
+                && placement.is_some_and(|placement| placement.asks_for_contents())
         })
     }
 

@@ -9,7 +9,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use undercroft_cache::HashedCache;
+use undercroft_cache::KnownBlocks;
 
 use crate::replace::{open_regular, replace};
 
@@ -55,7 +55,7 @@ impl SavedContent {
     pub(super) fn residents(&self, end: u64) -> Result<Vec<u64>, StateError> {
         let mut blocks = Vec::new();
         for shard in &self.shards {
-            let residents = HashedCache::residents_of(shard);
+            let residents = KnownBlocks::residents_of(shard);
             blocks.extend(residents.map_err(|e| StateError::Unusable(e.to_string()))?);
         }
         blocks.retain(|&block| block < end);

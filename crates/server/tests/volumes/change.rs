@@ -66,12 +66,12 @@ async fn a_resized_cache_counts_what_a_resized_level_counts() {
                     let byte = model[block as usize];
                     assert!(data.iter().all(|&b| b == byte), "{what}: step {step}");
                 }
-                let (stats, counts) = (volume.stats(), level.counts());
+                let (stats, counts) = (volume.stats(), level.cache().counts());
                 let ours = [stats.reads, stats.read_hits, stats.writes, stats.write_hits];
                 let theirs = [counts.reads, counts.read_hits, counts.writes, counts.write_hits];
                 assert_eq!(ours, theirs, "{what}: step {step}");
                 let ours = [stats.cold_reads, stats.evictions, stats.resident];
-                let theirs = [counts.cold_reads, counts.evictions, level.len().into()];
+                let theirs = [counts.cold_reads, counts.evictions, level.policy().len().into()];
                 assert_eq!(ours, theirs, "{what}: step {step}");
             }
             assert_eq!(volume.stats().served_around, 0, "{what}");

@@ -150,15 +150,15 @@ async fn agree(mut config: VolumeConfig, upper: &str, demotes: bool, random: &mu
         std::thread::sleep(Duration::from_micros(2));
         receive_hints(&volume, gone.into_iter().map(say).collect());
         let (stats, level) = (volume.stats(), &simulated.lower()[0]);
-        let counts = level.counts();
+        let counts = level.cache().counts();
         let ours = (stats.reads, stats.read_hits, stats.writes, stats.write_hits);
         let theirs = (counts.reads, counts.read_hits, counts.writes, counts.write_hits);
         assert_eq!(ours, theirs, "{what}: reads and writes at step {step}");
         let ours = (stats.cold_reads, stats.evictions, stats.resident);
-        let theirs = (counts.cold_reads, counts.evictions, level.len().into());
+        let theirs = (counts.cold_reads, counts.evictions, level.policy().len().into());
         assert_eq!(ours, theirs, "{what}: cold, evictions, resident at step {step}");
         let cooperation = cooperation(&volume);
-        let (mut placed, theirs) = (counted(&cooperation), level.placement_counts());
+        let (mut placed, theirs) = (counted(&cooperation), level.placement().unwrap().counts());
         assert_eq!(cooperation.stale_hints, 0, "{what}: hints at step {step}");
         // Data that comes while the block is being written out is dropped, and read back instead.
         let reread = theirs.demotions_in.saturating_sub(placed.demotions_in);
@@ -238,14 +238,14 @@ async fn emulated_clients_are_served_as_simulated() {
             }
         }
         if step % 1000 == 999 {
-            let (stats, counts) = (volume.stats(), level.counts());
+            let (stats, counts) = (volume.stats(), level.cache().counts());
             let ours = (stats.reads, stats.read_hits, stats.evictions);
             assert_eq!(ours, (counts.reads, counts.read_hits, counts.evictions), "step {step}");
         }
     }
     let counted = cooperation(&volume);
     assert_eq!(counted.estimate_fallbacks, by_access);
-    assert_eq!(counted.reloads, level.placement_counts().reloads);
+    assert_eq!(counted.reloads, level.placement().unwrap().counts().reloads);
     assert!(counted.reloads > 1000 && by_access > 1000, "{counted:?}: both sides were seen");
     volume.validate().unwrap();
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::common::{
     self, READ, Random, Request, TestStore, begin, config, flush, open, read, seed, settle, write,
 };
-use undercroft_cache::HashedCache;
+use undercroft_cache::KnownBlocks;
 use undercroft_cache::policy::policies;
 use undercroft_nbd::Command;
 use undercroft_nbd::CommandKind as Operation;
@@ -48,7 +48,7 @@ fn restarted(volume: &Volume, store: &Arc<TestStore>) -> (Arc<Volume>, Restored)
 
 fn residents(volume: &Volume) -> Vec<u64> {
     let shards = SavedContent::of(volume).unwrap().shards;
-    shards.iter().flat_map(|shard| HashedCache::residents_of(shard).unwrap()).collect()
+    shards.iter().flat_map(|shard| KnownBlocks::residents_of(shard).unwrap()).collect()
 }
 
 /// A volume of 4 blocks with blocks 1 to 4 resident, restarted.

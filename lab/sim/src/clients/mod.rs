@@ -6,8 +6,8 @@ mod population;
 mod report;
 
 use crate::tree::{Client, Cluster, ClusterRules, Division, ServerSpec};
-use undercroft_cache::PlacementCounts;
 use undercroft_cache::placement::{DataSource, Placement};
+use undercroft_cache::{EvictionPlacement, Level, PlacementCounts};
 use undercroft_trace::Ref;
 
 pub(crate) use population::{ClientRef, OfClient};
@@ -115,10 +115,10 @@ pub(crate) fn outcome(cluster: &Cluster, config: &Config, by_volume: bool) -> Ou
     let client = |client: usize| {
         let part = |server: &crate::tree::Server| {
             let part = server.parts().get(client).unwrap_or(&server.parts()[0]);
-            u64::from(part.capacity())
+            u64::from(part.policy().capacity())
         };
         ClientOutcome {
-            own: *cluster.clients()[client].counts(),
+            own: *cluster.clients()[client].cache().counts(),
             below: cluster.counts()[client],
             part_blocks: is_divided.then(|| cluster.servers().iter().map(part).sum()),
         }
@@ -136,7 +136,10 @@ pub(crate) fn outcome(cluster: &Cluster, config: &Config, by_volume: bool) -> Ou
         CooperationOutcome {
             levels: vec![PlacementCounts::default(), placed],
             hint_bytes: hints * HINT_BYTES,
-            staging_blocks: staging.map(|part| part.staging_blocks()).sum(),
+            staging_blocks: staging
+                .filter_map(Level::placement)
+                .map(EvictionPlacement::staging_blocks)
+                .sum(),
             ..CooperationOutcome::default()
         }
     });

@@ -10,7 +10,7 @@ mod known;
 use crate::tree::Hierarchy;
 use undercroft_cache::placement::{DataSource, PlacementError};
 use undercroft_cache::policy::Context;
-use undercroft_cache::{Counts, Estimator, Level, PlacementCounts, Reference};
+use undercroft_cache::{Counts, Estimator, EvictionPlacement, Level, Reference};
 use undercroft_trace::{DenseTrace, Ref};
 
 pub use derived::DerivedEvictions;
@@ -43,7 +43,7 @@ pub(crate) fn simulate_cooperating<P: Proceed>(
     let mut run = Run::new(trace, config)?;
     drive(trace, warmup, &mut run, progress)?;
     let all = run.hierarchy.top().into_iter().chain(run.hierarchy.lower());
-    let leaders = all.map(Level::leader).collect();
+    let leaders = all.map(|level| level.policy().leader()).collect();
     let (levels, outcome) = run.finish();
     Ok(Outcome { levels, cooperation: Some(outcome), leaders, ..Outcome::default() })
 }
@@ -66,8 +66,9 @@ pub(crate) fn counts_in_parts(
             run.serve(at, part);
             (at, refs) = (at + left, rest);
             let levels = run.hierarchy.lower();
-            let reloads = levels.iter().map(|level| level.placement_counts().reloads).sum();
-            ends.push((*levels[levels.len() - 1].counts(), reloads));
+            let placements = levels.iter().filter_map(Level::placement);
+            let reloads = placements.map(|placement| placement.counts().reloads).sum();
+            ends.push((*levels[levels.len() - 1].cache().counts(), reloads));
         }
         run.serve(at, refs);
     }
@@ -149,22 +150,15 @@ impl<'a> Run<'a> {
 
     /// The counts of all levels, the first one first, and the other results.
     fn finish(self) -> (Vec<Counts>, CooperationOutcome) {
-        let (mut counts, mut levels) = (Vec::new(), Vec::new());
-        if let Some(top) = self.hierarchy.top() {
-            counts.push(*top.counts());
-            levels.push(PlacementCounts::default());
-        }
-        for level in self.hierarchy.lower() {
-            counts.push(*level.counts());
-            levels.push(level.placement_counts());
-        }
+        let all = self.hierarchy.top().into_iter().chain(self.hierarchy.lower());
+        let placed = |level: &Level| level.placement().map(EvictionPlacement::counts);
+        let counts = |level: &Level| (*level.cache().counts(), placed(level).unwrap_or_default());
+        let (counts, levels) = all.map(counts).unzip();
         let first = &self.hierarchy.lower()[0];
-        let sends = first.rules().is_some_and(|rules| rules.down == DataSource::Demote);
-        let hints = if self.estimate.is_some() || sends {
-            0
-        } else {
-            first.placement_counts().known_evictions
-        };
+        let placement = first.placement();
+        let sends = placement.is_some_and(|it| it.rules().down == DataSource::Demote);
+        let known = placed(first).map_or(0, |counts| counts.known_evictions);
+        let hints = if self.estimate.is_some() || sends { 0 } else { known };
         let table = match self.evictions {
             Evictions::Derived(derived) => derived.counts().copied(),
             Evictions::Exact | Evictions::Estimated => None,
@@ -173,7 +167,7 @@ impl<'a> Run<'a> {
         let outcome = CooperationOutcome {
             levels,
             hint_bytes: hints * HINT_BYTES,
-            staging_blocks: first.staging_blocks(),
+            staging_blocks: placement.map_or(0, EvictionPlacement::staging_blocks),
             table,
             estimate: self.estimate.map(|estimate| estimate.outcome(is_simulated)),
         };

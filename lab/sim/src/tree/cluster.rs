@@ -317,7 +317,7 @@ impl Cluster {
 
     /// The summed counts of all clients' caches, and of all servers.
     pub fn level_counts(&self) -> (Counts, Counts) {
-        let clients = self.clients.iter().map(|client| *client.counts());
+        let clients = self.clients.iter().map(|client| *client.cache().counts());
         let servers = self.servers.iter().map(Server::counts);
         let add = |sum: Counts, counts: Counts| sum.plus(&counts);
         (clients.fold(Counts::default(), add), servers.fold(Counts::default(), add))
@@ -339,7 +339,7 @@ impl Cluster {
         let Some(holders) = &self.holders else { return Ok(()) };
         let mut held = 0;
         for (number, client) in self.clients.iter().enumerate() {
-            for (block, _) in client.residents() {
+            for (block, _) in client.cache().residents() {
                 let first = (0..number).all(|other| self.clients[other].frame(block).is_none());
                 held += usize::from(first);
                 let others = self.clients.iter().enumerate();

@@ -75,17 +75,17 @@ impl Hierarchy {
     }
 
     fn build(top: Option<Level>, lower: Vec<Level>) -> Result<Self, PlacementError> {
-        let Some(rules) = lower.first().and_then(Level::rules).copied() else {
+        let Some(placement) = lower.first().and_then(Level::placement) else {
             let why = "blocks that are evicted need a level below the first to go to: add one";
             return Err(PlacementError::new(why));
         };
-        if lower.len() > 1 && rules.down == DataSource::Reload {
+        if lower.len() > 1 && placement.rules().down == DataSource::Reload {
             return Err(PlacementError::new(
                 "placement eviction is one server below clients, which reloads from disk what \
                  they evicted; for more levels use gl",
             ));
         }
-        let order = rules.order;
+        let order = placement.rules().order;
         Ok(Self {
             top,
             lower,
@@ -108,7 +108,8 @@ impl Hierarchy {
 
     /// Sets the share of time, from 0 to 1, in which clients keep the store below busy.
     pub fn set_store_busy(&mut self, share: f64) {
-        self.lower.iter_mut().for_each(|level| level.set_store_busy(share));
+        let placements = self.lower.iter_mut().filter_map(Level::placement_mut);
+        placements.for_each(|placement| placement.set_store_busy(share));
     }
 
     /// Tells the level below the first one, which is content-aware, exactly what the first one
@@ -158,7 +159,7 @@ impl Hierarchy {
 
     /// Tells a content-aware first level what the levels below hold now.
     fn tell_top(&mut self) {
-        let Some(top) = self.top.as_mut().filter(|top| top.is_content_aware()) else {
+        let Some(top) = self.top.as_mut().filter(|top| top.cache().is_aware()) else {
             self.changed.clear();
             return;
         };
@@ -281,7 +282,7 @@ fn carry_out(
         }
         PlacementStep::Staged(_) => Move::Staged(entry, depth),
         PlacementStep::Fetch => {
-            let way = level.rules().map_or(DataSource::Reload, |rules| rules.down);
+            let way = level.placement().map_or(DataSource::Reload, |it| it.rules().down);
             level.arrived(entry.into(), way);
             match way {
                 DataSource::Reload => Move::Reloaded(entry, depth),

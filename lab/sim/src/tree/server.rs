@@ -90,7 +90,7 @@ impl Server {
         } else {
             part.reference(block, false, || cold)
         };
-        let keeps_hits = part.rules().is_none_or(|rules| rules.on_hit == OnHit::Keep);
+        let keeps_hits = part.placement().is_none_or(|it| it.rules().on_hit == OnHit::Keep);
         let keeps = read.now.is_some() || is_shared || keeps_hits;
         if let Some(marginal) = &mut self.marginal {
             marginal.read(at, block, keeps);
@@ -141,7 +141,7 @@ impl Server {
     /// the block since [`PlacementStep::Fetch`].
     pub fn arrived(&mut self, client: usize, block: u64) {
         let at = self.part(client);
-        let way = self.parts[at].rules().map_or(DataSource::Reload, |rules| rules.down);
+        let way = self.parts[at].placement().map_or(DataSource::Reload, |it| it.rules().down);
         self.parts[at].arrived(block, way);
         self.note_placed(at, block);
     }
@@ -171,17 +171,19 @@ impl Server {
 
     /// Sets how evicted blocks come down.
     pub fn set_way_down(&mut self, down: DataSource) {
-        self.parts.iter_mut().for_each(|part| part.set_way_down(down));
+        let placements = self.parts.iter_mut().filter_map(Level::placement_mut);
+        placements.for_each(|placement| placement.set_way_down(down));
     }
 
     /// Sets the share of time, from 0 to 1, in which clients keep the store busy.
     pub fn set_store_busy(&mut self, share: f64) {
-        self.parts.iter_mut().for_each(|part| part.set_store_busy(share));
+        let placements = self.parts.iter_mut().filter_map(Level::placement_mut);
+        placements.for_each(|placement| placement.set_store_busy(share));
     }
 
     /// Whether contents of blocks that this client evicts are of use.
     pub fn asks_for_contents(&self, client: usize) -> bool {
-        self.parts[self.part(client)].asks_for_contents()
+        self.parts[self.part(client)].placement().is_some_and(|it| it.asks_for_contents())
     }
 
     /// Resets the counts but not the content, at the end of a warm-up.
@@ -191,13 +193,14 @@ impl Server {
 
     /// The summed counts of all parts.
     pub fn counts(&self) -> Counts {
-        self.parts.iter().fold(Counts::default(), |sum, part| sum.plus(part.counts()))
+        self.parts.iter().fold(Counts::default(), |sum, part| sum.plus(part.cache().counts()))
     }
 
     /// The summed placement counts of all parts.
     pub fn placement_counts(&self) -> PlacementCounts {
         let none = PlacementCounts::default();
-        self.parts.iter().fold(none, |sum, part| sum.plus(&part.placement_counts()))
+        let placements = self.parts.iter().filter_map(Level::placement);
+        placements.fold(none, |sum, placement| sum.plus(&placement.counts()))
     }
 
     /// The parts: one for all clients, or one for each client.
@@ -217,7 +220,7 @@ impl Server {
     pub fn validate(&self) -> Result<(), String> {
         self.parts.iter().try_for_each(Level::validate)?;
         let Some(marginal) = &self.marginal else { return Ok(()) };
-        let is_same = |(part, size): (&Level, u32)| part.capacity() == size;
+        let is_same = |(part, size): (&Level, u32)| part.policy().capacity() == size;
         if !self.parts.iter().zip(marginal.sizes()).all(is_same) {
             return Err("a part has not the size that was found for it".into());
         }

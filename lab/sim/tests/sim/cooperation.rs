@@ -61,11 +61,11 @@ fn counts_what_the_levels_count() {
                     at += 1;
                 }
             }
-            assert_eq!(&ours.levels[0], theirs.top().unwrap().counts(), "{placement}");
+            assert_eq!(&ours.levels[0], theirs.top().unwrap().cache().counts(), "{placement}");
             let placed = &ours.cooperation.as_ref().unwrap().levels;
             for (i, level) in theirs.lower().iter().enumerate() {
-                assert_eq!(&ours.levels[i + 1], level.counts(), "{placement}");
-                assert_eq!(placed[i + 1], level.placement_counts(), "{placement}");
+                assert_eq!(&ours.levels[i + 1], level.cache().counts(), "{placement}");
+                assert_eq!(placed[i + 1], level.placement().unwrap().counts(), "{placement}");
             }
             assert_eq!(ours.reads(), ours.levels[0].reads);
             let below = ours.levels[0].reads - ours.levels[0].read_hits;

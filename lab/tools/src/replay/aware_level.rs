@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use undercroft_cache::content::{Latencies, Prober};
 use undercroft_cache::policy::{Awareness, Policy};
-use undercroft_cache::{Below, Level, Reference, WriteMode};
+use undercroft_cache::{Below, Reference, UpperLevel, WriteMode};
 use undercroft_hints::{
     Abilities, ClientId, ContentPublisher, ContentReader, Follow, Following, HintQueue, Mailbox,
     Report, Told,
@@ -77,7 +77,7 @@ pub(super) struct AwareLevel<'a> {
     block_bytes: u64,
     depth: usize,
     /// `None`: the server is the first level.
-    level: Option<Level>,
+    level: Option<UpperLevel>,
     mailbox: Option<Mailbox>,
     hints: HintQueue,
     tells_evictions: bool,
@@ -131,7 +131,7 @@ impl<'a> AwareLevel<'a> {
             None => Client::connect(uri, &how.options).await.map_err(failed)?,
         };
         let below = std::mem::replace(&mut how.below, Below::Nothing);
-        let level = |policy| Level::of_policy(policy, how.write_mode, 0).knowing_below(&below);
+        let level = |policy| UpperLevel::new(policy, how.write_mode, &below);
         let level = policy.map(level).transpose();
         let digest = how.report == Report::Digest;
         let aware = AwareLevel {
@@ -174,11 +174,11 @@ impl<'a> AwareLevel<'a> {
             prober.note(block, r.is_write(), hit);
         }
         let Some(level) = &mut self.level else { return Ok(true) };
-        level.answered_below(block, r.is_write(), hit);
-        let before = level.frame(block).is_some();
-        let after = level.reference(block, r.is_write(), || false).now.is_some();
+        level.answered(block, r.is_write(), hit);
+        let before = level.cache().frame(block).is_some();
+        let after = level.reference(block, r.is_write()).now.is_some();
         let now = Instant::now();
-        for gone in level.evicted() {
+        for gone in level.cache().evicted() {
             if self.tells_evictions {
                 self.hints.add(gone.block, None, now);
             }
@@ -214,7 +214,7 @@ impl<'a> AwareLevel<'a> {
 
     pub(super) fn l1_report(&self) -> Option<L1Report> {
         let level = self.level.as_ref()?;
-        Some(L1Report::new(level.capacity(), level.counts()))
+        Some(L1Report::new(level.cache().policy().capacity(), level.cache().counts()))
     }
 
     pub(super) fn told(&self, player: &Player<'_>) -> Option<ToldReport> {
@@ -275,11 +275,11 @@ impl FirstLevel for AwareLevel<'_> {
         }
         let block = self.layout.place(self.trace, entry);
         if let Some(level) = &mut self.level {
-            if !is_write && level.frame(block).is_some() {
-                level.reference(block, false, || false);
+            if !is_write && level.cache().frame(block).is_some() {
+                level.reference(block, false);
                 return Ok(());
             }
-            level.asks_below(block);
+            level.asks(block);
         }
         let now = Instant::now();
         let (mut answer, mut asks) = (None, false);
@@ -313,6 +313,6 @@ impl FirstLevel for AwareLevel<'_> {
     }
 }
 
-fn residents(level: &Level) -> Vec<u64> {
-    level.residents().into_iter().map(|(block, _)| block).collect()
+fn residents(level: &UpperLevel) -> Vec<u64> {
+    level.cache().residents().into_iter().map(|(block, _)| block).collect()
 }

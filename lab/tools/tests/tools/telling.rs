@@ -52,11 +52,11 @@ async fn check(trace: &DenseTrace, l1: &str, placement: &str, report: Report, mo
     let mut delivered = lower(placement, mode);
     let disk = served.volume.disk();
     follow(&disk.events, &mut delivered);
-    let expected = promised.lower()[0].counts();
-    assert_eq!(counted(delivered.counts()), counted(expected), "{text}");
+    let expected = promised.lower()[0].cache().counts();
+    assert_eq!(counted(delivered.cache().counts()), counted(expected), "{text}");
     assert!(expected.read_hits > 0 && disk.wrongs.is_empty(), "{text}: {:?}", disk.wrongs);
 
-    let top = promised.top().expect("a first level").counts();
+    let top = promised.top().expect("a first level").cache().counts();
     let (l1, told) = (played.l1.expect("a first level"), played.told.expect("something told"));
     assert_eq!((l1.read_hits, l1.evictions), (top.read_hits, top.evictions), "{text}");
     assert_eq!((told.evictions, told.messages, told.refused), (top.evictions, top.evictions, 0));

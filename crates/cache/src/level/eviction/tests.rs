@@ -69,9 +69,13 @@ fn compare(policy: &str, placement: &str, random: &mut impl FnMut(u64) -> u64) {
                 assert_eq!(together.next_placement(), None);
             }
         }
-        assert_eq!(together.residents(), each.residents(), "{policy}, step {step}");
-        assert_eq!(together.counts(), each.counts(), "{policy}, step {step}");
-        assert_eq!(together.placement_counts(), each.placement_counts(), "{policy}, step {step}");
+        assert_eq!(together.cache().residents(), each.cache().residents(), "{policy}, step {step}");
+        assert_eq!(together.cache().counts(), each.cache().counts(), "{policy}, step {step}");
+        assert_eq!(
+            together.placement().unwrap().counts(),
+            each.placement().unwrap().counts(),
+            "{policy}, step {step}"
+        );
         together.validate().unwrap();
     }
 }

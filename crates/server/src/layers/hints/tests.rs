@@ -169,7 +169,11 @@ async fn a_batch_is_as_each_message_in_its_turn() {
             ours.validate().unwrap();
         }
         let here = |volume: &Arc<Volume>| {
-            volume.shards.each().map(|shard| shard.blocks.level.residents()).collect::<Vec<_>>()
+            volume
+                .shards
+                .each()
+                .map(|shard| shard.blocks.level.cache().residents())
+                .collect::<Vec<_>>()
         };
         assert_eq!(here(&ours), here(&theirs), "{placement} {policy}");
         let told = ours.stats().cooperation.map_or(1, |stats| stats.known_evictions);

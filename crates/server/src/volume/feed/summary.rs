@@ -119,7 +119,7 @@ impl Feed {
             }
             let to = from + HANDLES_PER_LOCK;
             let mut shard = volume.shards.lock(index);
-            let (mut blocks, end) = shard.blocks.level.residents_within(from..to);
+            let (mut blocks, end) = shard.blocks.level.cache().known().residents_within(from..to);
             if let Some(changes) = &mut shard.blocks.watchers.content_log {
                 blocks.retain(|&(_, slot)| !changes.set_summarized(slot, true));
             }

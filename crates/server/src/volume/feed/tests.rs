@@ -84,7 +84,7 @@ impl Told {
 fn held(volume: &Arc<Volume>, like: &Filter) -> Filter {
     let mut all = CountingFilter::new(like.shape());
     for shard in volume.shards.each() {
-        let residents = shard.blocks.level.residents();
+        let residents = shard.blocks.level.cache().residents();
         residents.into_iter().for_each(|(block, _)| all.insert(block, |_| ()));
     }
     all.bits()

@@ -1,11 +1,11 @@
-//! Saves and loads a hashed cache as bytes: which blocks it knows, and what its policy remembers of
-//! them. Frames and data are not saved: after loading, the frames are empty.
+//! Saves and loads a cache as bytes: which blocks it knows, and what its policy remembers of them.
+//! Frames and data are not saved: after loading, the frames are empty.
 //!
 //! Format, all integers LEB128 (`snapshot.rs`): capacity, number of residents, number of known
 //! blocks; then the blocks, residents first in the policy's order, each as its distance from the
 //! one before; then the policy's state.
 
-use super::HashedCache;
+use super::KnownBlocks;
 use crate::policy::Policy;
 use crate::snapshot::{Snapshot, SnapshotError};
 
@@ -47,12 +47,9 @@ impl Head {
     }
 }
 
-impl HashedCache {
-    /// Saves the known blocks and the state of the policy.
-    ///
-    /// # Errors
-    /// The policy cannot be saved (OPT), or its state is inconsistent.
-    pub fn save(&mut self) -> Result<Vec<u8>, SnapshotError> {
+impl KnownBlocks {
+    /// See [`HashedCache::save`](crate::HashedCache::save).
+    pub(in crate::hashed) fn save(&mut self) -> Result<Vec<u8>, SnapshotError> {
         let residents = self.policy.residents();
         let count = residents.len() as u32;
         let mut snapshot = Snapshot::saving(self.handles.count() as usize, residents);
@@ -70,13 +67,12 @@ impl HashedCache {
         Ok(bytes)
     }
 
-    /// Loads a cache that continues where the saved one stopped. `policy` is a new one of the same
-    /// parameters and capacity. Every resident block has an empty frame. The memory used is bounded
-    /// by the length of `bytes`, even if these are untrusted.
-    ///
-    /// # Errors
-    /// The bytes are damaged, or belong to another policy, other parameters or another capacity.
-    pub fn load(policy: Box<dyn Policy>, seed: u64, bytes: &[u8]) -> Result<Self, SnapshotError> {
+    /// See [`HashedCache::load`](crate::HashedCache::load).
+    pub(in crate::hashed) fn load(
+        policy: Box<dyn Policy>,
+        seed: u64,
+        bytes: &[u8],
+    ) -> Result<Self, SnapshotError> {
         let (head, rest) = Head::load(bytes)?;
         if head.capacity != policy.capacity() {
             let (theirs, ours) = (head.capacity, policy.capacity());
@@ -85,15 +81,15 @@ impl HashedCache {
             )));
         }
         let known = head.blocks.len() as u32;
-        let mut cache = Self::new(policy, seed);
-        cache.policy.grow(known);
+        let mut loaded = Self::new(policy, seed);
+        loaded.policy.grow(known);
         for (number, &block) in (0..).zip(&head.blocks) {
-            if cache.enter(block) != number {
+            if loaded.enter(block) != number {
                 return Err(SnapshotError::new(format!("block {block} is there twice")));
             }
         }
         let mut snapshot = Snapshot::loading(rest, known);
-        cache.policy.save_load(&mut snapshot)?;
+        loaded.policy.save_load(&mut snapshot)?;
         if !snapshot.rest().is_empty() {
             return Err(SnapshotError::new(format!(
                 "{} bytes are left over",
@@ -101,10 +97,10 @@ impl HashedCache {
             )));
         }
         for entry in 0..head.residents {
-            cache.handles.give_frame(entry);
+            loaded.handles.give_frame(entry);
         }
-        cache.validate().map_err(SnapshotError)?;
-        Ok(cache)
+        loaded.validate().map_err(SnapshotError)?;
+        Ok(loaded)
     }
 
     /// The blocks that were resident when `bytes` were saved, in the policy's order. A cache that
@@ -117,10 +113,5 @@ impl HashedCache {
         let mut blocks = head.blocks;
         blocks.truncate(head.residents as usize);
         Ok(blocks)
-    }
-
-    /// All known blocks, resident or ghost, in no particular order.
-    pub fn known(&self) -> impl Iterator<Item = u64> + '_ {
-        self.handles.entries().map(|entry| self.handles.slot(entry).block)
     }
 }

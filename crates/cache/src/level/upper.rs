@@ -1,17 +1,18 @@
-//! What a client's level knows of the cache below it, for a policy that prefers victims which the
-//! cache below holds too. The knowledge comes from what the cache below reports (exactly, or in
-//! summaries), or from emulating it. Without knowledge the policy behaves like the plain policy.
+//! A level above another cache, such as that of a client, and what it knows of the cache below: a
+//! content-aware policy prefers victims which the cache below holds too. The knowledge comes from
+//! what the cache below reports (exactly, or in summaries), or from emulating it. Without knowledge
+//! the policy behaves like the plain policy.
 //!
 //! The cache below changes with each request, and what it holds then decides the victim. So a miss
-//! is first [announced](CacheBelow::asks), then the knowledge that comes with the reply is noted,
+//! is first [announced](UpperLevel::asks), then the knowledge that comes with the reply is noted,
 //! and only then the block is referenced.
 
 use std::collections::HashMap;
 
 use super::WriteMode;
 use crate::content::{Digest, Digests, LowerCopy, Neighbour, Prober, Source, Unusable};
-use crate::hashed::{HashedCache, Referred};
-use crate::policy::{Spec, SpecError};
+use crate::hashed::{Frame, HashedCache, Referred};
+use crate::policy::{Policy, Spec, SpecError};
 
 /// Most bits of a filter: 64 MiB.
 const FILTER_BITS_MAX: u32 = 1 << 29;
@@ -52,8 +53,27 @@ pub struct BelowCounts {
     pub false_positives: Option<f64>,
 }
 
-/// The knowledge of the cache below.
-pub(super) struct CacheBelow {
+/// A level above another cache, with placement at the access.
+///
+/// ```
+/// use undercroft_cache::policy::{Context, Spec};
+/// use undercroft_cache::{Below, UpperLevel, WriteMode};
+///
+/// let policy = Spec::parse("lru-ca,alpha=1")?.build(&Context::new(2))?;
+/// let mut level = UpperLevel::new(policy, WriteMode::Allocate, &Below::Told)?;
+/// for block in [1, 2, 3] {
+///     level.asks(block);
+///     // The reply is here, and the cache below says that it has only block 2.
+///     level.told(block, block == 2);
+///     level.answered(block, false, None);
+///     level.reference(block, false);
+/// }
+/// assert_eq!(level.cache().evicted()[0].block, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct UpperLevel {
+    cache: HashedCache,
+    mode: WriteMode,
     is_told: bool,
     neighbour: Neighbour,
     prober: Option<Prober>,
@@ -62,12 +82,13 @@ pub(super) struct CacheBelow {
     asked: HashMap<u64, bool>,
 }
 
-impl CacheBelow {
-    /// Knowledge from the source `below`. `mode`: what writes do at the cache below.
+impl UpperLevel {
+    /// An empty level. What it knows of the cache below comes from the source `below`. `mode`: what
+    /// writes do, here and at the cache below.
     ///
     /// # Errors
     /// The policy to be emulated cannot be made.
-    pub(super) fn new(below: &Below, mode: WriteMode) -> Result<Self, SpecError> {
+    pub fn new(policy: Box<dyn Policy>, mode: WriteMode, below: &Below) -> Result<Self, SpecError> {
         let source: Option<Box<dyn Source>> = match below {
             Below::Nothing | Below::Told | Below::Probed => None,
             Below::Digests => Some(Box::new(Digests::new(FILTER_BITS_MAX, false))),
@@ -76,6 +97,8 @@ impl CacheBelow {
             }
         };
         Ok(Self {
+            cache: HashedCache::new(policy, 0),
+            mode,
             is_told: *below == Below::Told,
             neighbour: Neighbour::new(source),
             prober: (*below == Below::Probed).then(|| Prober::new(mode)),
@@ -83,60 +106,51 @@ impl CacheBelow {
         })
     }
 
-    /// Notes that the level gave a block up.
-    pub(super) fn discarded(&mut self, block: u64) {
-        self.neighbour.discarded(block);
+    /// The blocks and their policy.
+    #[inline]
+    pub fn cache(&self) -> &HashedCache {
+        &self.cache
     }
 
-    /// Notes that a block is requested or written below.
-    pub(super) fn asks(&mut self, block: u64) {
+    /// Notes that a block is requested or written below; it is referenced when the reply is here.
+    pub fn asks(&mut self, block: u64) {
         if self.is_told {
             self.asked.insert(block, true);
         }
     }
 
     /// Notes that a requested block did not come.
-    pub(super) fn failed(&mut self, block: u64) {
+    pub fn failed(&mut self, block: u64) {
         self.asked.remove(&block);
     }
 
     /// Notes that the cache below holds a block now, or no longer.
-    pub(super) fn told(&mut self, cache: &mut HashedCache, block: u64, holds: bool) {
+    pub fn told(&mut self, block: u64, holds: bool) {
         if let Some(known) = self.asked.get_mut(&block) {
             *known = holds;
         }
-        cache.neighbour_holds(block, holds);
+        self.cache.neighbour_holds(block, holds);
     }
 
     /// Forgets what the cache below reported, since some reports were lost.
-    pub(super) fn lost(&mut self, cache: &mut HashedCache) {
+    pub fn lost(&mut self) {
         if self.is_told {
-            for (block, _) in cache.residents() {
-                cache.neighbour_holds(block, false);
+            for (block, _) in self.cache.residents() {
+                self.cache.neighbour_holds(block, false);
             }
         }
     }
 
-    /// Takes in what the cache below published.
+    /// Takes in a summary that the cache below published.
     ///
     /// # Errors
-    /// The publication is unusable: request a whole one.
-    pub(super) fn published(
-        &mut self,
-        cache: &mut HashedCache,
-        digest: &Digest,
-    ) -> Result<(), Unusable> {
-        self.neighbour.heard(cache, digest)
+    /// The summary is unusable and nothing has changed. Request a whole one.
+    pub fn told_content(&mut self, digest: &Digest) -> Result<(), Unusable> {
+        self.neighbour.heard(&mut self.cache, digest)
     }
 
     /// Notes that a request was answered. `hit`: whether the cache below had the block, if known.
-    pub(super) fn answered(
-        &mut self,
-        cache: &mut HashedCache,
-        block: u64,
-        is_write: bool,
-        hit: Option<bool>,
-    ) {
+    pub fn answered(&mut self, block: u64, is_write: bool, hit: Option<bool>) {
         if let Some(prober) = &mut self.prober {
             prober.request(block, is_write, hit);
             // Emulate the cache once it is inferred; infer it again if the emulation turns out
@@ -144,28 +158,37 @@ impl CacheBelow {
             if self.neighbour.source().is_none_or(|source| source.is_distrusted()) {
                 if let Some(copy) = prober.take_copy() {
                     self.neighbour.replace_source(Box::new(LowerCopy::of(copy)));
-                    return self.neighbour.learn_all(cache);
+                    return self.neighbour.learn_all(&mut self.cache);
                 }
             }
         }
-        self.neighbour.served(cache, block, is_write, hit, 0);
+        self.neighbour.served(&mut self.cache, block, is_write, hit, 0);
     }
 
-    /// Notes that the level served a counted reference.
-    pub(super) fn referenced(&mut self, cache: &mut HashedCache, block: u64, referred: Referred) {
-        if !cache.is_aware() {
-            return;
+    /// Reads or writes a block. The cache's [`evicted`](HashedCache::evicted) has the blocks that
+    /// it evicts.
+    pub fn reference(&mut self, block: u64, is_write: bool) -> Referred {
+        let Self { cache, neighbour, .. } = self;
+        let referred = cache.reference(block, is_write, self.mode, || false);
+        if cache.is_aware() {
+            neighbour.go_on(cache, |_| false);
+            let known = if neighbour.source().is_none() { self.asked.remove(&block) } else { None };
+            let holds = known.or((!referred.hit).then_some(false));
+            neighbour.evicted(cache);
+            neighbour.referenced(cache, block, referred.residence(), holds);
         }
-        self.neighbour.go_on(cache, |_| false);
-        let known =
-            if self.neighbour.source().is_none() { self.asked.remove(&block) } else { None };
-        let holds = known.or((!referred.hit).then_some(false));
-        self.neighbour.evicted(cache);
-        self.neighbour.referenced(cache, block, referred.residence(), holds);
+        referred
     }
 
-    /// The counts so far.
-    pub(super) fn counts(&self) -> BelowCounts {
+    /// Forgets a block entirely (TRIM, invalidation). Returns the frame that it had.
+    pub fn discard(&mut self, block: u64) -> Option<Frame> {
+        let frame = self.cache.discard(block)?;
+        self.neighbour.discarded(block);
+        Some(frame)
+    }
+
+    /// The counts of the knowledge of the cache below.
+    pub fn below_counts(&self) -> BelowCounts {
         let counts = self.neighbour.counts();
         BelowCounts {
             held_evictions: counts.held_evictions,
@@ -180,7 +203,7 @@ impl CacheBelow {
     }
 
     /// What was inferred about the cache below, with [`Below::Probed`].
-    pub(super) fn prober(&self) -> Option<&Prober> {
+    pub fn prober(&self) -> Option<&Prober> {
         self.prober.as_ref()
     }
 }
