@@ -61,7 +61,7 @@ build:
 
 # Those that something below runs.
 examples:
-	$(CARGO) build --release --locked -p undercroft-tools -p undercroft-cache -p undercroft-nbd -p undercroft-trace \
+	$(CARGO) build --release --locked -p undercroft-tools -p undercroft-level -p undercroft-nbd -p undercroft-trace \
 	    --example coverage --example content_cost --example floor --example read_speed
 
 run: build

@@ -158,7 +158,7 @@ def all_cells(cells):
     return table(["stream", "blocks", "best fixed", "its hits %", "auto %", "regret"], lines)
 
 
-# Classes of the picture by their number in crates/cache/src/policy/auto/block.rs.
+# Classes of the picture by their number in crates/policy/src/policies/auto/block.rs.
 DRAWN = {0: "referenced once", 10: "8 to 11 times, last read", 11: "8 to 11 times, last written"}
 DRAWN_BLOCKS = 8192
 
@@ -177,7 +177,7 @@ def draw_values():
             _, kind, file, first, count, *_ = f"{line},,,,".split(",")
             if kind in ("R", "W"):
                 out.writelines(f"{file}:{block} {kind}\n" for block in range(int(first), int(first) + int(count)))
-    command = [os.environ.get("CARGO", "cargo"), "test", "-q", "--locked", "-p", "undercroft-cache", "--lib", "values_by_age"]
+    command = [os.environ.get("CARGO", "cargo"), "test", "-q", "--locked", "-p", "undercroft-policy", "--lib", "values_by_age"]
     learned = {"UNDERCROFT_STREAM": str(stream), "UNDERCROFT_BLOCKS": str(DRAWN_BLOCKS)}
     said = subprocess.run(
         [*command, "--", "--ignored", "--nocapture"], env=os.environ | learned, check=True, stdout=subprocess.PIPE, text=True

@@ -64,7 +64,7 @@ def build():
     command = [os.environ.get("CARGO", "cargo"), "build", "--locked", "-p", "undercroft-cli"]
     command += ["--target", host, "--target-dir", TARGET, "--config", "profile.dev.debug=false"]
     # The workspace builds these at level 2, at which the compiler inlines before it counts.
-    for crate in ("cache", "schemes", "sim", "trace"):
+    for crate in ("level", "policy", "schemes", "sim", "trace"):
         command += ["--config", f"profile.dev.package.undercroft-{crate}.opt-level=1"]
     run(*command, env=os.environ | {"RUSTFLAGS": FLAGS, "CARGO_INCREMENTAL": "0"})
     tools = pathlib.Path(run("rustc", "--print", "target-libdir").strip()).parent / "bin"

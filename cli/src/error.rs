@@ -1,6 +1,6 @@
 //! The one error type of the program: what a person reads, and the exit code.
 
-use undercroft_cache::policy::SpecError;
+use undercroft_policy::SpecError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]

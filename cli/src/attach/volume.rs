@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{OFlags, major, minor};
 use serde_json::Value;
-use undercroft_cache::placement::Placement;
+use undercroft_level::placement::Placement;
 use undercroft_nbd::{Client, ClientOptions, Endpoint, Uri, UriError};
 
 /// Blocks at the beginning that are compared: they have the marks of partitions and file systems.

@@ -4,8 +4,8 @@
 use std::io::{Write, stdout};
 
 use serde_json::{Value, json};
-use undercroft_cache::placement::placements as all_placements;
-use undercroft_cache::policy::{Kind, Parameter, policies as all_policies};
+use undercroft_level::placement::placements as all_placements;
+use undercroft_policy::{Kind, Parameter, policies as all_policies};
 
 use crate::error::Error;
 

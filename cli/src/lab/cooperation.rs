@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use undercroft_cache::placement::{Placement, Threshold};
+use undercroft_level::placement::{Placement, Threshold};
 use undercroft_sim::{Evictions, EvictionsFrom, Prepared, Rule};
 
 use crate::error::Error;

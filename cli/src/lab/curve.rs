@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 
 use serde::Serialize;
-use undercroft_cache::policy::Spec;
+use undercroft_policy::Spec;
 use undercroft_sim::Size;
 use undercroft_sim::curve::{self, check_rate, curve};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
-use undercroft_cache::WriteMode;
+use undercroft_policy::WriteMode;
 use undercroft_sim::characterize::{RequestCounter, watch};
 use undercroft_sim::{TraceInput, Warmup};
 use undercroft_text::Bytes;

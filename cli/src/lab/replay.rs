@@ -2,10 +2,10 @@
 
 use std::io::{Write, stdout};
 
-use undercroft_cache::Below;
-use undercroft_cache::policy::{Awareness, Context, Knows, Spec};
 use undercroft_hints::Report;
+use undercroft_level::Below;
 use undercroft_nbd::{ClientOptions, Uri};
+use undercroft_policy::{Awareness, Context, Knows, Spec};
 use undercroft_sim::LevelSpec;
 use undercroft_tools::{KnownReport, ProbeReport, Replay, ReplayReport, first_data, replay};
 

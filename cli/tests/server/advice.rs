@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Spec;
-use undercroft_cache::{Level, WriteMode};
+use undercroft_level::Level;
+use undercroft_level::placement::Placement;
 use undercroft_nbd::Client;
+use undercroft_policy::{Spec, WriteMode};
 use undercroft_random::SplitMix64;
 use undercroft_random::testing::seed;
 

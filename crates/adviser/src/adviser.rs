@@ -5,9 +5,8 @@
 mod known;
 mod turns;
 
-use undercroft_cache::WriteMode;
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::{Awareness, Spec, policies};
+use undercroft_level::placement::Placement;
+use undercroft_policy::{Awareness, Spec, WriteMode, policies};
 
 use crate::cell::{Cell, Deed, Setting, Step};
 use crate::change::{NEWEST, has_changed};

@@ -1,7 +1,7 @@
 //! How large a sample may be: what miniature caches take of memory.
 
-use undercroft_cache::placement::Eviction;
-use undercroft_cache::policy::Spec;
+use undercroft_level::placement::Eviction;
+use undercroft_policy::Spec;
 
 /// Least memory for the adviser of a volume, in bytes.
 const LEAST: u64 = 8 << 20;
@@ -30,7 +30,7 @@ pub fn known_blocks(policy: &Spec, blocks: u32) -> u32 {
 }
 
 /// Most bytes that a level of `blocks` blocks takes which
-/// [made room](undercroft_cache::Level::make_room) for [`known_blocks`], with its index and all
+/// [made room](undercroft_level::Level::make_room) for [`known_blocks`], with its index and all
 /// that the policy remembers of blocks that left. `rules`: of placement at eviction that does not
 /// adapt. Measured; `tests/adviser/memory.rs` compares.
 pub fn level_bytes(policy: &Spec, rules: Option<&Eviction>, blocks: u32) -> u64 {

@@ -1,8 +1,8 @@
 //! A cell: a miniature cache with one policy, placement and size, and its counts by group.
 
-use undercroft_cache::placement::{DataSource, Eviction, Placement, PlacementError, Staging};
-use undercroft_cache::policy::Spec;
-use undercroft_cache::{Level, PlacementStep, WriteMode};
+use undercroft_level::placement::{DataSource, Eviction, Placement, PlacementError, Staging};
+use undercroft_level::{Level, PlacementStep};
+use undercroft_policy::{Spec, WriteMode};
 
 use crate::budget::{known_blocks, level_bytes};
 use crate::window::{EPOCHS, Place, Window};

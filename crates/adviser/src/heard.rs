@@ -4,8 +4,8 @@
 //!
 //! Not here: whether a cell places the block (`cell.rs`).
 
-use undercroft_cache::placement::{OnHit, Placement};
-use undercroft_cache::{Deliveries, Foresight, Portion, Standing};
+use undercroft_level::placement::{OnHit, Placement};
+use undercroft_level::{Deliveries, Foresight, Portion, Standing};
 
 use crate::adviser::Today;
 use crate::cell::{Deed, Offer};

@@ -1,8 +1,7 @@
 //! Which cells an adviser has, and how large a sample its budget allows for them.
 
-use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{DataSource, Eviction, OnHit, Placement};
-use undercroft_cache::policy::Spec;
+use undercroft_level::placement::{DataSource, Eviction, OnHit, Placement};
+use undercroft_policy::{Spec, WriteMode};
 
 use crate::adviser::Today;
 use crate::cell::Setting;

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use undercroft_cache::{Cct, Frames};
+use undercroft_level::{Cct, Frames};
 
 use crate::error::{Failed, run};
 

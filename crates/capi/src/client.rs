@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::Runtime;
-use undercroft_cache::WriteMode;
-use undercroft_cache::policy::Spec;
 use undercroft_client::{CachedClient, CachedOptions, Report};
 use undercroft_nbd::{ClientOptions, ClientTlsFiles, Uri};
+use undercroft_policy::{Spec, WriteMode};
 
 use crate::error::{Failed, run, text};
 

@@ -1,6 +1,6 @@
 //! The client side for programs in C: the functions of `include/undercroft.h`, where they are
 //! described for their users. Here is only what C needs in between; the work is done in
-//! `undercroft-cache` and `undercroft-client`.
+//! `undercroft-level` and `undercroft-client`.
 //!
 //! `unsafe`, as frame memory, tracker and preload are. What it rests on:
 //! 1. *Handles.* A handle is a `Box` that was given away as a pointer by `_new` or `_open`, and

@@ -23,8 +23,7 @@
 mod cached;
 
 pub use cached::{CachedClient, CachedOptions, CachedStats};
-pub use undercroft_cache::Below;
-pub use undercroft_cache::WriteMode;
-pub use undercroft_cache::policy::Spec;
 pub use undercroft_hints::{ClientId, Report};
+pub use undercroft_level::Below;
 pub use undercroft_nbd::{ClientError, ClientOptions, ClientTlsFiles, Failure, Uri};
+pub use undercroft_policy::{Spec, WriteMode};

@@ -1,10 +1,10 @@
 //! Converts Bloom filters to records and back: a whole filter in parts with its number, or the
 //! positions that changed.
 //!
-//! Not here: what the bits mean to the two caches (`undercroft_cache::content`).
+//! Not here: what the bits mean to the two caches (`undercroft_level::content`).
 
 use bytes::Bytes;
-use undercroft_cache::content::{Body, Digest, Publication, Shape};
+use undercroft_level::content::{Body, Digest, Publication, Shape};
 
 use crate::record::{DIGEST_PART_BYTES, Hint};
 

@@ -1,11 +1,11 @@
 //! The client's side of a content-aware cache: decodes what the server tells of its cache, and
 //! encodes what the client publishes of its own. The caching client and the replay share this.
 //!
-//! Not here: what a cache does with this knowledge (`undercroft_cache::content`).
+//! Not here: what a cache does with this knowledge (`undercroft_level::content`).
 
-use undercroft_cache::UpperLevel;
-use undercroft_cache::content::Publisher;
-use undercroft_cache::policy::{Awareness, Knows};
+use undercroft_level::UpperLevel;
+use undercroft_level::content::Publisher;
+use undercroft_policy::{Awareness, Knows};
 
 use crate::filter::{Assembly, publication_hints};
 use crate::parse::Told;

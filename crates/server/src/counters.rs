@@ -8,9 +8,10 @@
 mod row;
 
 use serde::Serialize;
-use undercroft_cache::{ClientCounts, Counts};
 use undercroft_hints::{ClientStat, PolicyName};
+use undercroft_level::ClientCounts;
 use undercroft_nbd::{COMMANDS, CommandKind};
+use undercroft_policy::Counts;
 
 pub use self::row::{Counter, Group, Kind, Page, Unit};
 use self::row::{counter, counters, gauge, largest};

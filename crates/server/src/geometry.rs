@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use undercroft_cache::WriteMode;
+use undercroft_policy::WriteMode;
 use undercroft_random::fibonacci;
 
 /// Largest block size in bytes.

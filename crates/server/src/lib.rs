@@ -1,6 +1,6 @@
 //! The core of the storage server: volumes with a cache in front of their store.
 //!
-//! The policy of `undercroft-cache` decides what stays cached; a [`Volume`] executes that: it keeps
+//! A level of `undercroft-level` decides what stays cached; a [`Volume`] executes that: it keeps
 //! the data in frames, reads missing blocks, writes changed ones, and orders the operations on each
 //! block. Driven by one client, one request after another, its counters equal those of the
 //! simulator exactly. `docs/developer/server.md` follows a request through the files here.

@@ -1,7 +1,7 @@
 //! The content table: which block is in which frame of the program's memory, and back.
 //!
 //! It is kept in granules of 4 KiB: a frame is 4 KiB of memory at any address, and a page of 16 KiB
-//! consists of four. The rules are those of `undercroft_cache::cct` with `Frames::Read` (USENIX
+//! consists of four. The rules are those of `undercroft_level::cct` with `Frames::Read` (USENIX
 //! 2003, section 4; TPDS 2004, section 6), with two additions: a read of several blocks also makes
 //! frames, because databases combine reads of neighbouring pages; and so does a write from a pool
 //! ([`crate::pools`]).

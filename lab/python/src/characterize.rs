@@ -3,7 +3,7 @@
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use serde::Serialize;
-use undercroft_cache::policy::Spec;
+use undercroft_policy::Spec;
 use undercroft_sim::characterize::{Characterization, Config, TraceFacts, level, watch};
 use undercroft_sim::curve::{check_rate, curve};
 use undercroft_sim::{Error, EvictionsFrom, LevelSpec, Size, load};

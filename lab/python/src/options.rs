@@ -2,8 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-use undercroft_cache::WriteMode;
-use undercroft_cache::policy::{Spec, SpecError};
+use undercroft_policy::{Spec, SpecError, WriteMode};
 use undercroft_sim::{
     Config, CostSpec, DemotionCost, Error, EvictionsFrom, LevelSpec, Lowest, Rule, Times,
     WriteBack, parse_policies,
@@ -143,7 +142,7 @@ pub(crate) fn split_placements(text: &str) -> PyResult<Vec<String>> {
 /// Name and summary of every policy.
 #[pyfunction]
 pub(crate) fn policies() -> Vec<(&'static str, &'static str)> {
-    let all = undercroft_cache::policy::policies().iter();
+    let all = undercroft_policy::policies().iter();
     all.map(|info| (info.name, info.summary)).collect()
 }
 

@@ -15,9 +15,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
-use undercroft_cache::policy::contract::check;
-use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::{Entry, EvictionKind, Evictions, Policy};
+use undercroft_policy::contract::check;
+use undercroft_policy::{Context, Entry, EvictionKind, Evictions, Policy, Spec};
 
 use crate::errors::{ContractError, wrong};
 use crate::watch::{Failure, Watch};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
-use undercroft_cache::policy::Spec;
+use undercroft_policy::Spec;
 use undercroft_sim::{self as sim, Error, EvictionsFrom, Ratio, Rule, Size, Warmup};
 
 use crate::errors::raise;

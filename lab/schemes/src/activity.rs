@@ -7,7 +7,7 @@
 
 use std::array;
 
-use undercroft_cache::lists::Lists;
+use undercroft_policy::containers::lists::Lists;
 
 /// Most moves that are remembered per block: the values then fit in the bits of a word.
 pub(super) const MAX_STEPS: u64 = 5;

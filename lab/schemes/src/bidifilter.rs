@@ -16,9 +16,8 @@
 use super::info::{Build, SchemeInfo};
 use super::{Gauges, Move, Scheme};
 use crate::list_queues::ListQueues;
-use undercroft_cache::policy::sketch::Sketch;
-use undercroft_cache::policy::{Arguments, Kind, Parameter, SpecError};
-use undercroft_cache::{Entry, Reference};
+use undercroft_policy::containers::sketch::Sketch;
+use undercroft_policy::{Arguments, Entry, Kind, Parameter, Reference, SpecError};
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "bidifilter",

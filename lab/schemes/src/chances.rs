@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use undercroft_random::SplitMix64;
 
 use super::level::LevelConfig;
-use undercroft_cache::policy::{Arguments, Kind, Parameter};
+use undercroft_policy::{Arguments, Kind, Parameter};
 
 /// The option that selects adaptive or fixed probabilities.
 pub(super) const CHANCE: Parameter = Parameter {

@@ -13,9 +13,8 @@
 use super::info::{Build, SchemeInfo};
 use super::segments::{Kind, Segments, Shape};
 use super::{Move, Scheme, Topology};
-use undercroft_cache::lists::Lists;
-use undercroft_cache::policy::{Arguments, Kind as Values, Parameter, SpecError};
-use undercroft_cache::{Entry, Reference};
+use undercroft_policy::containers::lists::Lists;
+use undercroft_policy::{Arguments, Entry, Kind as Values, Parameter, Reference, SpecError};
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "demote",

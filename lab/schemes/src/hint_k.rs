@@ -12,8 +12,7 @@ use super::level::{
     Bid, Demoted, Evicted, LevelConfig, Load, Pass, Passing, Promoted, SchemeLevel, Upper,
 };
 use super::stack::stack;
-use undercroft_cache::Entry;
-use undercroft_cache::policy::{Arguments, Kind, Parameter};
+use undercroft_policy::{Arguments, Entry, Kind, Parameter};
 
 /// The options, which H-HFA has too.
 pub(super) const STEPS: Parameter = Parameter {

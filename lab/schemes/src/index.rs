@@ -5,7 +5,7 @@
 //! Invariants (checked by [`Index::validate`]): a block with an entry is the block of that entry;
 //! every entry is in use or free.
 
-use undercroft_cache::Entry;
+use undercroft_policy::Entry;
 
 /// Marks a block without an entry.
 const NONE: Entry = Entry::MAX;

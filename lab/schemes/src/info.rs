@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Scheme;
 use super::hfa::MoveLog;
 use super::topology::Topology;
-use undercroft_cache::policy::{Arguments, Parameter, SpecError};
+use undercroft_policy::{Arguments, Parameter, SpecError};
 
 /// The name, source, options and constructor of a scheme.
 pub struct SchemeInfo {

@@ -7,7 +7,7 @@
 //! Not here: how a level decides (`hfa/`, `hint_k.rs`), and the data of the blocks.
 
 use super::Gauges;
-use undercroft_cache::Entry;
+use undercroft_policy::Entry;
 
 /// What a level tells the level below with a request that it cannot serve itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

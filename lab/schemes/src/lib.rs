@@ -11,7 +11,7 @@
 //! all levels at once. All of them run in simulations only (docs/developer/decisions.md).
 //!
 //! Not here: placement at the access, and placement below unmodified clients: those are rules of a
-//! level, and a server has them (`undercroft_cache::placement`).
+//! level, and a server has them (`crates/level/src/placement`).
 #![forbid(unsafe_code)]
 
 mod activity;
@@ -38,7 +38,7 @@ pub use info::{Build, DEFAULT_SEED, SchemeInfo};
 pub use registry::{SchemeSpec, schemes};
 pub use topology::{MAX_NODES, Node, Topology, TopologyError};
 
-use undercroft_cache::{Entry, Reference};
+use undercroft_policy::{Entry, Reference};
 
 /// A move of a block. The second field is the number of a cache in the [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Any number of lists of entries, each entry in at most one, for the schemes that move blocks
 //! between levels. The lists are linked, so both ends of each can be read. The
-//! [`Queues`](undercroft_cache::policy) of policies are faster, but at most four.
+//! [`Queues`](undercroft_policy) of policies are faster, but at most four.
 //!
 //! Invariants (checked by [`ListQueues::check`]): an entry is linked exactly if it names a list,
 //! and then it is in that list.
 
-use undercroft_cache::Entry;
-use undercroft_cache::lists::Lists;
+use undercroft_policy::Entry;
+use undercroft_policy::containers::lists::Lists;
 
 /// `list` of an entry in no list.
 const NOWHERE: u8 = u8::MAX;

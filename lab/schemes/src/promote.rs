@@ -12,8 +12,7 @@ use super::info::{Build, SchemeInfo};
 use super::stack::level_configs;
 use super::{Gauges, Move, Scheme, Topology, promote_arc};
 use crate::list_queues::ListQueues;
-use undercroft_cache::policy::{Arguments, SpecError};
-use undercroft_cache::{Entry, Reference};
+use undercroft_policy::{Arguments, Entry, Reference, SpecError};
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "promote",

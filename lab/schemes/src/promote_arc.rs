@@ -12,9 +12,8 @@
 
 use super::chances::Chances;
 use super::{Gauges, Move, Scheme, Topology};
-use undercroft_cache::policy::Evictions;
-use undercroft_cache::policy::directory::{B1, B2, Directory, T1, T2, ghosts_of};
-use undercroft_cache::{Entry, Reference};
+use undercroft_policy::containers::directory::{B1, B2, Directory, T1, T2, ghosts_of};
+use undercroft_policy::{Entry, Evictions, Reference};
 
 pub(super) struct PromoteArc {
     topology: Topology,

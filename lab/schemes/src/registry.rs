@@ -1,13 +1,13 @@
 //! The list of schemes with their options, and the text form `name,key=value,...` in which people
 //! choose one. A new scheme is one file beside this one, one line in [`schemes`], and its name in
-//! `undercroft_cache::placement::SIMULATED`.
+//! `undercroft_level::placement::SIMULATED`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::Scheme;
 use super::info::{Build, SchemeInfo};
-use undercroft_cache::policy::{Arguments, SpecError};
+use undercroft_policy::{Arguments, SpecError};
 
 /// Every scheme, in the order in which tables list them.
 pub fn schemes() -> &'static [&'static SchemeInfo] {

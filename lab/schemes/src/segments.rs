@@ -10,8 +10,8 @@
 //! Invariants: no segment holds more than its size; a block is in one segment at most.
 
 use crate::list_queues::ListQueues;
-use undercroft_cache::Entry;
-use undercroft_cache::lists::Lists;
+use undercroft_policy::Entry;
+use undercroft_policy::containers::lists::Lists;
 
 const SEGMENTS: usize = 10;
 

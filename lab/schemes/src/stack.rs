@@ -10,7 +10,7 @@ use super::index::Index;
 use super::info::{Build, Built};
 use super::level::{Demoted, Evicted, LevelConfig, Pass, Passing, SchemeLevel, Upper};
 use super::{Gauges, Move, MoveLog, Scheme, Topology};
-use undercroft_cache::{Entry, Reference};
+use undercroft_policy::{Entry, Reference};
 
 /// Marks a cache that is not on a client's way.
 const ELSEWHERE: u8 = u8::MAX;

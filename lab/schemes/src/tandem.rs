@@ -2,7 +2,7 @@
 //! decides whether it is kept at all; its frequency decides at which level. Blocks are rarely
 //! demoted.
 //!
-//! One LIRS directory (`undercroft_cache::policy::Lirs`) covers all blocks that the two levels
+//! One LIRS directory (`undercroft_policy::Lirs`) covers all blocks that the two levels
 //! keep, and sees every reference. The upper level has a small LRU window and the main area. A kept
 //! block is in exactly one of two places: the main area, or the level below. The window has copies
 //! of blocks that were read recently and are not in the main area. So a block can leave the window
@@ -34,9 +34,10 @@ use super::info::{Build, SchemeInfo};
 use super::tandem_ghosts::Ghosts;
 use super::{Gauges, Move, Scheme};
 use crate::list_queues::ListQueues;
-use undercroft_cache::policy::sketch::Sketch;
-use undercroft_cache::policy::{Arguments, Kind, Lirs, Parameter, Policy, SpecError};
-use undercroft_cache::{Entry, Evictions, Reference};
+use undercroft_policy::containers::sketch::Sketch;
+use undercroft_policy::{
+    Arguments, Entry, Evictions, Kind, Lirs, Parameter, Policy, Reference, SpecError,
+};
 
 pub(super) const INFO: SchemeInfo = SchemeInfo {
     name: "tandem",

@@ -14,8 +14,7 @@ use undercroft_random::hash;
 
 use super::tandem::{Options, Tandem};
 use super::{Move, Scheme};
-use undercroft_cache::policy::SpecError;
-use undercroft_cache::{Entry, Reference};
+use undercroft_policy::{Entry, Reference, SpecError};
 
 /// The options of each ghost, for loops, for recency, for what lies between, and for blocks that
 /// only their frequency tells apart. The first are the default options, from which a Tandem starts.

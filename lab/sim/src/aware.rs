@@ -1,9 +1,8 @@
 //! Simulates two levels, one or both content-aware, driven by a trace. The levels, and their
-//! knowledge of each other, are those of `undercroft_cache::content`.
+//! knowledge of each other, are those of `undercroft_level::content`.
 
-use undercroft_cache::Reference;
-use undercroft_cache::content::{AwareCounts, Pair};
-use undercroft_cache::policy::Awareness;
+use undercroft_level::content::{AwareCounts, Pair, false_positives};
+use undercroft_policy::{Awareness, Reference};
 use undercroft_trace::{DenseTrace, Ref};
 
 use crate::drive::{Proceed, Topology, drive};
@@ -71,7 +70,7 @@ impl AwareReport {
             summary_bytes: source.bytes,
             summaries: source.publications,
             whole_summaries: source.whole,
-            false_positive_rate: awareness.false_positives(neighbour),
+            false_positive_rate: false_positives(awareness, neighbour),
             confidence: (source.predictions > 0)
                 .then(|| share(source.confirmed, source.predictions)),
             distrusted: source.distrusted,

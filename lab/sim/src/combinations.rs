@@ -2,9 +2,8 @@
 //! simulated. Numbers out of range, and what a policy or a placement refuses by itself, are checked
 //! where these are made.
 
-use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{Eviction, OnHit, Placement};
-use undercroft_cache::policy::{Awareness, Knows, Spec};
+use undercroft_level::placement::{Eviction, OnHit, Placement};
+use undercroft_policy::{Awareness, Knows, Spec, WriteMode};
 
 use crate::{Config, Error, Evictions, Rule};
 
@@ -277,7 +276,7 @@ impl Combination<'_> {
 mod tests {
     use super::{Combination, REFUSALS};
     use crate::{Config, Evictions, LevelConfig, Sharing, Timing, WriteBack};
-    use undercroft_cache::WriteMode;
+    use undercroft_policy::WriteMode;
 
     /// The row that refuses these levels (from the top on) under a rule, after `change`.
     fn row(policies: &[&str], rule: &str, change: impl FnOnce(&mut Config)) -> Option<usize> {

@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use undercroft_cache::WriteMode;
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Spec;
+use undercroft_level::placement::Placement;
+use undercroft_policy::{Spec, WriteMode};
 
 use crate::cache_tree::CacheTree;
 use crate::costs::{CostSpec, Costs, Times};

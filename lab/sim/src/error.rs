@@ -1,6 +1,6 @@
 //! Errors of simulations.
 
-use undercroft_cache::policy::SpecError;
+use undercroft_policy::SpecError;
 
 /// Why a simulation failed.
 #[derive(Debug, thiserror::Error)]

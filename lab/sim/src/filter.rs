@@ -2,8 +2,8 @@
 //! since it is write-through, all its writes. Each record is one block, with the original time and
 //! place.
 
-use undercroft_cache::policy::Context;
-use undercroft_cache::{Counts, DenseLevel, Reference, WriteMode};
+use undercroft_level::DenseLevel;
+use undercroft_policy::{Context, Counts, Reference, WriteMode};
 use undercroft_trace::{BlockStream, Meta, Op, Record, Ref, Unit};
 
 use crate::{Error, LevelConfig};

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use undercroft_cache::policy::{Context, Future};
-use undercroft_cache::{DenseLevel, Reference, WriteMode};
+use undercroft_level::DenseLevel;
+use undercroft_policy::{Context, Future, Reference, WriteMode};
 use undercroft_trace::{DenseTrace, Ref};
 
 use crate::drive::{Proceed, Topology, drive};

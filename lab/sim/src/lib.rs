@@ -1,8 +1,9 @@
 //! Cache levels driven by traces: one simulation, a sweep of many, miss ratio curves, and what a
 //! trace asks for.
 //!
-//! The levels and policies are those of `undercroft-cache`, the schemes of movement those of
-//! `undercroft-schemes`; the traces come from `undercroft-trace`. The program displays the results.
+//! The levels are those of `undercroft-level`, the policies of `undercroft-policy`, the schemes of
+//! movement of `undercroft-schemes`; the traces come from `undercroft-trace`. The program displays
+//! the results.
 #![forbid(unsafe_code)]
 
 pub mod advise;

@@ -1,14 +1,15 @@
 //! What the cache of a server does beside replacement, at the lowest level of a simulation:
 //! sequential streams pass it, and writes are counted as write-back would make them.
 //!
-//! Not here: which streams are recognised (`undercroft_cache::Streams`), and which configurations
+//! Not here: which streams are recognised (`undercroft_level::Streams`), and which configurations
 //! cannot have this (`combinations.rs`).
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 
-use undercroft_cache::{DenseLevel, Entry, Reference, Streams};
+use undercroft_level::{DenseLevel, Streams};
+use undercroft_policy::{Entry, Reference};
 use undercroft_text::{pair, words};
 use undercroft_trace::BlockNames;
 

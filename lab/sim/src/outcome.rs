@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::tree::ClusterCounts;
 use serde::{Deserialize, Serialize};
-use undercroft_cache::placement::ReloadCounts;
-use undercroft_cache::{CctCounts, Counts, PlacementCounts};
+use undercroft_level::placement::ReloadCounts;
+use undercroft_level::{CctCounts, PlacementCounts};
+use undercroft_policy::Counts;
 
 /// The outcome of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]

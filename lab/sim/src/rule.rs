@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use undercroft_cache::placement::{Placement, PlacementError};
-use undercroft_cache::policy::SpecError;
+use undercroft_level::placement::{Placement, PlacementError};
+use undercroft_policy::SpecError;
 use undercroft_schemes::SchemeSpec;
 
 use crate::Error;

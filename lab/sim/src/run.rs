@@ -1,6 +1,6 @@
 //! Simulations of every kind: which loop carries out a configuration is decided here.
 
-use undercroft_cache::placement::Placement;
+use undercroft_level::placement::Placement;
 use undercroft_trace::DenseTrace;
 
 use crate::aware::{is_aware, simulate_aware};

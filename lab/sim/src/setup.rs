@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use undercroft_cache::placement::Placement;
+use undercroft_level::placement::Placement;
 use undercroft_trace::DenseTrace;
 
 use crate::combinations::Combination;

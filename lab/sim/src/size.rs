@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use undercroft_cache::policy::Spec;
+use undercroft_policy::Spec;
 use undercroft_text::Bytes;
 
 use crate::{Error, LevelConfig};

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Spec;
+use undercroft_level::placement::Placement;
+use undercroft_policy::Spec;
 
 use crate::drive::Proceed;
 use crate::report::Report;

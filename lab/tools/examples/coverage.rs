@@ -24,9 +24,9 @@ use std::process::ExitCode;
 use undercroft_adviser::{
     Adviser, CellFigure, Event, Figures, Kind, Options, Today, WIDENING_CORRECTED, budget,
 };
-use undercroft_cache::placement::{DataSource, Placement};
-use undercroft_cache::policy::Spec;
-use undercroft_cache::{Level, PlacementStep, WriteMode};
+use undercroft_level::placement::{DataSource, Placement};
+use undercroft_level::{Level, PlacementStep};
+use undercroft_policy::{Spec, WriteMode};
 use undercroft_random::{SplitMix64, hash};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 

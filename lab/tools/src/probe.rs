@@ -2,7 +2,7 @@
 //! use. Works with any NBD server, and never writes. The probe replaces the content of the cache,
 //! and gives useful results on an otherwise idle server only.
 //!
-//! Not here: learning the same from regular requests (`undercroft_cache::content::Prober`).
+//! Not here: learning the same from regular requests (`undercroft_level::content::Prober`).
 
 use std::time::Instant;
 

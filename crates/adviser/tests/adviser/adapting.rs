@@ -1,9 +1,9 @@
 //! Placement that adapts: it is compared as the two placements that it chooses between.
 
 use undercroft_adviser::{Adapting, Adviser, CellFigure, Figures, Kind, Options};
-use undercroft_cache::placement::{DataSource, Eviction, Placement};
-use undercroft_cache::policy::Spec;
-use undercroft_cache::{Level, PlacementStep, WriteMode};
+use undercroft_level::placement::{DataSource, Eviction, Placement};
+use undercroft_level::{Level, PlacementStep};
+use undercroft_policy::{Spec, WriteMode};
 use undercroft_random::SplitMix64;
 use undercroft_random::testing::seed_or;
 

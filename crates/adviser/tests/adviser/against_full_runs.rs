@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use undercroft_adviser::{Adviser, Figures, Kind, Options, SIZES, State};
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Spec;
-use undercroft_cache::{Level, WriteMode};
+use undercroft_level::Level;
+use undercroft_level::placement::Placement;
+use undercroft_policy::{Spec, WriteMode};
 use undercroft_random::SplitMix64;
 use undercroft_random::testing::{seed, seed_or};
 
@@ -35,8 +35,8 @@ fn rate_one_is_the_full_simulation() {
     for policy in ["lru", "auto", "arc", "mq", "lirs", "2q", "w-tinylfu", "s3-fifo"] {
         for (numerator, denominator) in SIZES {
             let blocks = 200 * numerator / denominator;
-            let spec = undercroft_cache::policy::Spec::parse(policy).unwrap();
-            let access = undercroft_cache::placement::Placement::Access;
+            let spec = undercroft_policy::Spec::parse(policy).unwrap();
+            let access = undercroft_level::placement::Placement::Access;
             let mut level = Level::new(&spec, blocks, &access, WriteMode::Allocate, 1).unwrap();
             let hits: Vec<_> = stream
                 .iter()

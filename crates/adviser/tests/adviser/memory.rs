@@ -1,16 +1,16 @@
 //! The adviser keeps its budget.
 
 use undercroft_adviser::{Adviser, Options, budget, known_blocks, level_bytes};
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::{Spec, policies};
-use undercroft_cache::{Level, WriteMode};
+use undercroft_level::Level;
+use undercroft_level::placement::Placement;
+use undercroft_policy::{Spec, WriteMode, policies};
 use undercroft_random::SplitMix64;
 
 use crate::support::{feed, skewed, today};
 
 /// Most bytes at a time, and most known blocks, while a level of a policy sees many blocks, a part
 /// of them often.
-fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u32) -> (u64, u32) {
+fn measured(policy: &undercroft_policy::Spec, placement: &str, blocks: u32) -> (u64, u32) {
     let placement: Placement = placement.parse().unwrap();
     let (mut random, mut known) = (SplitMix64::new(1), 0);
     let work = || {
@@ -22,8 +22,8 @@ fn measured(policy: &undercroft_cache::policy::Spec, placement: &str, blocks: u3
             level.reference((1 << 40) + distinct, false, || false);
             if placement != Placement::Access {
                 let down = level.client_evicted(popular);
-                if down == undercroft_cache::PlacementStep::Fetch {
-                    level.arrived(popular, undercroft_cache::placement::DataSource::Reload);
+                if down == undercroft_level::PlacementStep::Fetch {
+                    level.arrived(popular, undercroft_level::placement::DataSource::Reload);
                 }
             }
         }

@@ -1,9 +1,8 @@
 //! Streams of references, and what tests do with an adviser.
 
 use undercroft_adviser::{Adviser, Event, Figures, Kind, Options, Today};
-use undercroft_cache::WriteMode;
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Spec;
+use undercroft_level::placement::Placement;
+use undercroft_policy::{Spec, WriteMode};
 use undercroft_random::SplitMix64;
 
 /// A cache of so many blocks with placement at the access.

@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, RwLock, oneshot};
-use undercroft_cache::UpperLevel;
-use undercroft_cache::policy::Context;
 use undercroft_hints::{Abilities, ClientId, MessageAnswer, Told};
+use undercroft_level::UpperLevel;
 use undercroft_nbd::{ClientError, Failure, ReconnectId, ReconnectingClient, Uri};
+use undercroft_policy::Context;
 
 pub use options::{CachedOptions, CachedStats};
 use session::{Operation, Session, Shape};

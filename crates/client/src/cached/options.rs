@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use undercroft_cache::policy::{Awareness, Knows, Spec};
-use undercroft_cache::{Below, WriteMode};
 use undercroft_hints::{Abilities, ClientId, Report};
+use undercroft_level::Below;
 use undercroft_nbd::ClientOptions;
+use undercroft_policy::{Awareness, Knows, Spec, WriteMode};
 
 /// How to connect, and what to cache.
 ///

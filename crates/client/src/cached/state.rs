@@ -9,12 +9,13 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use undercroft_cache::content::Latencies;
-use undercroft_cache::{Referred, UpperLevel, WriteMode};
 use undercroft_hints::{
     Away, ClientStat, ContentPublisher, ContentReader, Follow, Hint, HintQueue, Mailbox,
     MessageAnswer, PolicyName, Report, Told,
 };
+use undercroft_level::content::Latencies;
+use undercroft_level::{Referred, UpperLevel};
+use undercroft_policy::WriteMode;
 
 use undercroft_nbd::{Client, ClientError};
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::{Level, Reference, WriteMode};
 use undercroft_client::{CachedClient, CachedOptions, Report};
 use undercroft_hints::Hint;
+use undercroft_level::Level;
+use undercroft_level::placement::Placement;
 use undercroft_nbd::ClientError;
+use undercroft_policy::{Context, Reference, Spec, WriteMode};
 use undercroft_sim::tree::Hierarchy;
 
 use crate::support::{BLOCK, Event, Random, Served, Volume, counted, evicted, follow};

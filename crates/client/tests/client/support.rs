@@ -10,12 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use undercroft_cache::{Counts, Level, PlacementStep};
 use undercroft_hints::{self as hint, Abilities, Grant, Hint, NAME, Query};
+use undercroft_level::{Level, PlacementStep};
 use undercroft_nbd::{
     Command, Context, Endpoint, Export, ExportInfo, Exports, Extent, Failure, Flags, Listener,
     Peer, Refusal, Request, Server, ServerOptions, Session, Uri,
 };
+use undercroft_policy::Counts;
 
 pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const WINDOW: u64 = 1 << 20;

@@ -19,8 +19,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use support::{BLOCK, Event, Random, Served, Volume, present, shown};
-use undercroft_cache::{Cct, Frames};
 use undercroft_hints::Hint;
+use undercroft_level::{Cct, Frames};
 
 /// Blocks of the file.
 const BLOCKS: u64 = 256;

@@ -14,8 +14,8 @@ use tokio::time::sleep;
 use undercroft_adviser::{
     Adapting, Adviser, CONTENT_AWARE, Figures, NoAdvice, Options, Today, budget, bytes_max,
 };
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Awareness;
+use undercroft_level::placement::Placement;
+use undercroft_policy::Awareness;
 
 use crate::advice::key::key;
 use crate::advice::page::passed_over;

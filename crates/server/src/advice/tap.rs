@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use undercroft_adviser::{Event, Kind, Sample};
-use undercroft_cache::ClientEviction;
+use undercroft_level::ClientEviction;
 use undercroft_nbd::{Command, Request};
 
 use crate::geometry::Geometry;
@@ -219,8 +219,8 @@ fn whole_blocks(geometry: &Geometry, offset: u64, length: u64) -> std::ops::Rang
 
 #[cfg(test)]
 mod tests {
-    use undercroft_cache::WriteMode;
     use undercroft_nbd::Reply;
+    use undercroft_policy::WriteMode;
 
     use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use undercroft_cache::placement::PlacementError;
-use undercroft_cache::policy::SpecError;
 use undercroft_frames::MemoryError;
+use undercroft_level::placement::PlacementError;
+use undercroft_policy::SpecError;
 
 /// Why a volume cannot be opened as configured.
 #[derive(Debug, thiserror::Error)]

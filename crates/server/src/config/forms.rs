@@ -100,7 +100,7 @@ pub(super) use words;
 pub(super) mod placement {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer};
-    use undercroft_cache::placement::{Placement, SIMULATED};
+    use undercroft_level::placement::{Placement, SIMULATED};
 
     pub(in crate::config) use super::text::serialize;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::de::DeTable;
 use toml::{Table, Value};
-use undercroft_cache::policy::Spec;
+use undercroft_policy::Spec;
 use undercroft_text::{list, unquoted};
 
 use super::mistakes::{Mistake, is_of_shape, mistakes, note_places, read};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Awareness;
+use undercroft_level::placement::Placement;
+use undercroft_policy::Awareness;
 use undercroft_text::Bytes;
 
 use super::volume::spare_frames;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use undercroft_cache::WriteMode;
-use undercroft_cache::placement::{DataSource, OnHit, Order, Placement, Staging};
-use undercroft_cache::policy::{Awareness, Knows, Spec};
+use undercroft_level::placement::{DataSource, OnHit, Order, Placement, Staging};
+use undercroft_policy::{Awareness, Knows, Spec, WriteMode};
 use undercroft_store::StoreSpec;
 
 use super::keys::{Changes, Key, keys};

@@ -22,7 +22,7 @@ use std::ops::{Range, RangeInclusive};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use undercroft_cache::{Asker, Sender};
+use undercroft_level::{Asker, Sender};
 
 /// The shard's blocks divided by this is how many blocks are remembered, but at least
 /// [`REMEMBERED_MIN`]. A small cache needs more than its share, because the number depends on how

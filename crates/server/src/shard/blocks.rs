@@ -11,8 +11,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use undercroft_cache::{Frame, Level};
 use undercroft_frames::Pools;
+use undercroft_level::{Frame, Level};
 
 use crate::geometry::Geometry;
 use crate::job::Job;

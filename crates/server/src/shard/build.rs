@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Awareness;
-use undercroft_cache::{Knowledge, Level};
 use undercroft_frames::{Memory, Pools};
+use undercroft_level::placement::Placement;
+use undercroft_level::{Knowledge, Level};
+use undercroft_policy::Awareness;
 
 use crate::config::{VolumeConfig, VolumeError};
 use crate::counters::Stats;

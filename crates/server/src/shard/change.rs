@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use undercroft_cache::placement::{Placement, PlacementError};
 use undercroft_frames::Pools;
+use undercroft_level::placement::{Placement, PlacementError};
 
 use crate::config::VolumeConfig;
 use crate::shard::blocks::Blocks;

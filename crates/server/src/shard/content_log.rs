@@ -2,7 +2,7 @@
 //!
 //! Not here: what they are told (`volume/feed.rs`).
 
-use undercroft_cache::Frame;
+use undercroft_level::Frame;
 
 use crate::shard::event::Event;
 

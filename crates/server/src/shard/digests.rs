@@ -31,7 +31,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use hashbrown::HashMap;
-use undercroft_cache::Level;
+use undercroft_level::Level;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use crate::geometry::Geometry;

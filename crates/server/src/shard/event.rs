@@ -4,7 +4,7 @@
 
 use std::ops::RangeInclusive;
 
-use undercroft_cache::{Asker, Frame};
+use undercroft_level::{Asker, Frame};
 
 use crate::job::Job;
 use crate::shard::content::{Content, Origin};

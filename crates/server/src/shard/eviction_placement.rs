@@ -7,9 +7,9 @@
 
 use std::ops::RangeInclusive;
 
-use undercroft_cache::Level;
-use undercroft_cache::placement::ReloadQueue;
 use undercroft_frames::Pools;
+use undercroft_level::Level;
+use undercroft_level::placement::ReloadQueue;
 
 use crate::counters::{CooperationStats, add_named};
 use crate::geometry::Geometry;

@@ -6,8 +6,9 @@
 //! Not here: evictions without contents, and which blocks are placed (`place_evicted.rs`).
 
 use bytes::Bytes;
-use undercroft_cache::placement::DataSource;
-use undercroft_cache::{ClientEviction, PlacementStep, Sender, WriteMode};
+use undercroft_level::placement::DataSource;
+use undercroft_level::{ClientEviction, PlacementStep, Sender};
+use undercroft_policy::WriteMode;
 
 use crate::job::Job;
 use crate::shard::Shard;

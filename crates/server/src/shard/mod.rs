@@ -38,8 +38,8 @@ mod write_outs;
 use std::mem::take;
 use std::sync::Arc;
 
-use undercroft_cache::placement::DataSource;
-use undercroft_cache::{Frame, Referred, Request};
+use undercroft_level::placement::DataSource;
+use undercroft_level::{Frame, Referred, Request};
 use undercroft_nbd::Piece;
 
 use crate::counters::{Source, Stats};

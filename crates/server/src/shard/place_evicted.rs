@@ -10,8 +10,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use undercroft_cache::placement::DataSource;
-use undercroft_cache::{PlacementStep, Sender};
+use undercroft_level::placement::DataSource;
+use undercroft_level::{PlacementStep, Sender};
 use undercroft_nbd::Pieces;
 
 use crate::clock;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use undercroft_cache::Frame;
+use undercroft_level::Frame;
 use undercroft_store::Zeroing;
 
 use crate::job::{BlockOp, Job};

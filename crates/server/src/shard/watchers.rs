@@ -11,8 +11,8 @@
 //! (`content_log.rs`), what the store may still lose (`unflushed.rs`), and what a server below is
 //! told (`below.rs`).
 
-use undercroft_cache::Level;
 use undercroft_frames::Pools;
+use undercroft_level::Level;
 
 use crate::geometry::Geometry;
 use crate::shard::below::Below;

@@ -14,9 +14,9 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::sleep;
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::{Awareness, Knows};
 use undercroft_frames::Memory;
+use undercroft_level::placement::Placement;
+use undercroft_policy::{Awareness, Knows};
 use undercroft_text::Bytes;
 
 use crate::config::VolumeConfig;

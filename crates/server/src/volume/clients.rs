@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use serde::Serialize;
-use undercroft_cache::{Asker, MAX_CLIENTS};
 use undercroft_hints::{ClientId, ClientStat, Tracking};
+use undercroft_level::{Asker, MAX_CLIENTS};
 
 use crate::clock;
 use crate::counters::CooperationStats;

@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use undercroft_cache::WriteMode;
 use undercroft_hints::{BlockRun, EvictFlags, Follow, Following, Hint, put_end};
+use undercroft_policy::WriteMode;
 
 use crate::counters::AwareStats;
 use crate::lock::sleep_lock;

@@ -15,8 +15,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use undercroft_cache::{ClientEviction, Sender};
 use undercroft_hints::{BlockRun, EvictFlags, Evictions};
+use undercroft_level::{ClientEviction, Sender};
 
 use crate::clock;
 use crate::counters::CooperationStats;

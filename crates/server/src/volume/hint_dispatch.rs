@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use undercroft_cache::{ClientEviction, Sender};
 use undercroft_hints::{EvictFlags, Hint};
+use undercroft_level::{ClientEviction, Sender};
 
 use crate::volume::clients::Caller;
 use crate::volume::hint_batch::{BLOCKS_MAX, BlockSelection, HintBatch, TOGETHER};

@@ -32,11 +32,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
-use undercroft_cache::Streams;
-use undercroft_cache::policy::Awareness;
 use undercroft_frames::Memory;
 use undercroft_hints::ClientId;
+use undercroft_level::Streams;
 use undercroft_nbd::Extent;
+use undercroft_policy::Awareness;
 use undercroft_store::Store;
 
 use crate::advice::VolumeAdvice;

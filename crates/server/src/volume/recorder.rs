@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use undercroft_cache::ClientEviction;
+use undercroft_level::ClientEviction;
 use undercroft_nbd::{Command, Request};
 use undercroft_random::hash;
 use undercroft_recording::{Error, Op, Record, Rotation, RotationOptions};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use undercroft_cache::{self as cache, Asker, ClientEviction};
+use undercroft_level::{self as cache, Asker, ClientEviction};
 use undercroft_nbd::{self as nbd, Command, CommandKind, Failure, Piece, Pieces, Reply, Request};
 use undercroft_store::Zeroing;
 

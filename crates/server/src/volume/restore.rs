@@ -12,9 +12,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::{Counts, HashedCache};
+use undercroft_level::HashedCache;
 use undercroft_nbd::Pieces;
+use undercroft_policy::{Context, Counts, Spec};
 
 use crate::clock;
 use crate::counters::Source;

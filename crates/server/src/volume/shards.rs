@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use undercroft_cache::content::{AT_ONCE, Body, Digest};
+use undercroft_level::content::{AT_ONCE, Body, Digest};
 
 use crate::clock;
 use crate::counters::{AwareStats, Stats};

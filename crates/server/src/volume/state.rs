@@ -1,7 +1,7 @@
 //! The file of a warm restart: the state of a volume's cache when it was saved. `restore.rs`
 //! restores it.
 //!
-//! The file contains the state of the policies, in the format of `crates/cache`, and no data; data
+//! The file contains the state of the policies, in the format of `crates/level`, and no data; data
 //! are read from the store again. So an outdated file costs hits, but cannot cause wrong data.
 //!
 //! `docs/developer/file-formats.md` describes the bytes.
@@ -9,7 +9,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use undercroft_cache::KnownBlocks;
+use undercroft_level::KnownBlocks;
 
 use crate::replace::{open_regular, replace};
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Random, TestStore, ask, begin, config, flush, open, read, seed, write};
 use tokio::runtime::Handle;
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::policies;
-use undercroft_cache::{Level, WriteMode};
 use undercroft_frames::Memory;
+use undercroft_level::Level;
+use undercroft_level::placement::Placement;
 use undercroft_nbd::Command;
+use undercroft_policy::{WriteMode, policies};
 use undercroft_server::{Answer, Caller, Volume, VolumeConfig, Write};
 use undercroft_store::{OpenOptions, StoreSpec};
 

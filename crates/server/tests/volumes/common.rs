@@ -12,9 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
-use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
 use undercroft_nbd::{Command, Reply};
+use undercroft_policy::Spec;
 use undercroft_server::{
     Answer, Caller, EvictionSink, Failed, Outcome, TellStats, Volume, VolumeConfig,
 };

@@ -3,8 +3,8 @@
 //! larger than the cache. The data is checked along the way.
 
 use crate::common::{Random, TestStore, config, flush, open, read, seed, write};
-use undercroft_cache::policy::{Context, Spec, policies};
-use undercroft_cache::{DenseLevel, Reference, Streams, WriteMode};
+use undercroft_level::{DenseLevel, Streams};
+use undercroft_policy::{Context, Reference, Spec, WriteMode, policies};
 use undercroft_server::{VolumeConfig, Write};
 
 const BLOCKS: u64 = 96;

@@ -10,13 +10,11 @@ use crate::common::{
     READ, Random, TestStore, Watcher, ask, config, flush, open, read, seed, settle, write_of,
 };
 use crate::cost::processor_time;
-use undercroft_cache::placement::DataSource;
-use undercroft_cache::policy::{Context, Spec, policies};
-use undercroft_cache::{
-    Estimator, HashedCache, Level, PlacementCounts, PlacementStep, Reference, WriteMode,
-};
 use undercroft_hints::{BlockRun, EvictFlags, Hint};
+use undercroft_level::placement::DataSource;
+use undercroft_level::{Estimator, HashedCache, Level, PlacementCounts, PlacementStep};
 use undercroft_nbd::Command;
+use undercroft_policy::{Context, Reference, Spec, WriteMode, policies};
 use undercroft_server::{
     Answer, Caller, CooperationStats, ReceivedHints, Volume, VolumeConfig, Write,
 };

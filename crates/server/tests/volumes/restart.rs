@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use crate::common::{
     self, READ, Random, Request, TestStore, begin, config, flush, open, read, seed, settle, write,
 };
-use undercroft_cache::KnownBlocks;
-use undercroft_cache::policy::policies;
+use undercroft_level::KnownBlocks;
 use undercroft_nbd::Command;
 use undercroft_nbd::CommandKind as Operation;
+use undercroft_policy::policies;
 use undercroft_server::{Restored, SavedContent, Source, Stats, Volume, VolumeConfig, Write};
 
 const BLOCK: u64 = 4096;

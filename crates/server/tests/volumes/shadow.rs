@@ -362,7 +362,7 @@ async fn changes(volume: Arc<Volume>, seed: u64, what: String) -> bool {
     if random.one_in(2) || opened.cache_blocks == 0 {
         return false;
     }
-    let is_plain = undercroft_cache::policy::Awareness::of(&opened.policy).is_none();
+    let is_plain = undercroft_policy::Awareness::of(&opened.policy).is_none();
     for _ in 0..12 {
         tokio::time::sleep(std::time::Duration::from_micros(random.below(4000))).await;
         let mut next = opened.clone();

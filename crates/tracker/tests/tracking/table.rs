@@ -1,7 +1,7 @@
 //! The table against a list of frames that is searched from end to end, and against the table of
 //! the engine where both follow the same rules.
 
-use undercroft_cache::{Cct, Frames};
+use undercroft_level::{Cct, Frames};
 use undercroft_tracker::GRANULE;
 use undercroft_tracker::segment::Segment;
 use undercroft_tracker::table::{Key, Place, Sink, Table};

@@ -7,7 +7,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::super::activity::History;
-use undercroft_cache::Entry;
+use undercroft_policy::Entry;
 
 /// Number of a row.
 pub(super) type Row = u32;

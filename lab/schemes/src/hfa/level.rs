@@ -20,7 +20,7 @@ use super::super::level::{
 use super::blocks::Row;
 use super::queues::Queue;
 use super::{Arrival, Base, Block, Hfa};
-use undercroft_cache::Entry;
+use undercroft_policy::Entry;
 
 impl<Q1: Queue, Q2: Queue> Hfa<Q1, Q2> {
     /// Removes a block that was hit here, if it moves up. Returns what goes with it.

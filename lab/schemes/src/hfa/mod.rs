@@ -35,9 +35,8 @@ use blocks::{Block, Blocks, Row};
 use moves::{Foreseen, Moves, RECORD_BYTES, TOut};
 use queues::{ByHistory, ByHotness, ByRecency, Hottest, Queue};
 use settings::Settings;
-use undercroft_cache::Entry;
-use undercroft_cache::lists::Lists;
-use undercroft_cache::policy::Arguments;
+use undercroft_policy::containers::lists::Lists;
+use undercroft_policy::{Arguments, Entry};
 
 pub use moves::MoveLog;
 pub(super) use options::{D_HFA, H_HFA, ORACLE, P_HFA};

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use undercroft_cache::Entry;
+use undercroft_policy::Entry;
 
 /// Bytes of a record: block, slot, count and links.
 pub(super) const RECORD_BYTES: u64 = 24;

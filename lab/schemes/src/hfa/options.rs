@@ -5,7 +5,7 @@ use super::super::hint_k::{ARRIVAL, STEPS};
 use super::super::info::{Build, Built, SchemeInfo};
 use super::super::stack::stack;
 use super::{Base, DHfa, HHfa, PHfa};
-use undercroft_cache::policy::{Arguments, Kind, Parameter};
+use undercroft_policy::{Arguments, Kind, Parameter};
 
 const SOURCE: &str = "Meng, Wu, Guo, Li, Liang, Yao & Zheng, JCST 2017";
 

@@ -9,8 +9,8 @@ use std::collections::BinaryHeap;
 
 use super::super::activity::{ByActivity, Steps};
 use super::blocks::{Block, Row};
-use undercroft_cache::heap::Heap;
-use undercroft_cache::lists::Lists;
+use undercroft_policy::containers::heap::Heap;
+use undercroft_policy::containers::lists::Lists;
 
 pub(super) trait Queue: Send + 'static {
     /// Creates an empty queue; `steps` has the number of moves that Hint-K remembers.

@@ -1,7 +1,7 @@
 //! The options of HFA's variants by value, and what follows from them alone. Names, defaults and
 //! help of the options are in `options.rs`.
 
-use undercroft_cache::policy::Arguments;
+use undercroft_policy::Arguments;
 
 /// The options by value.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,7 @@ mod tandem_model;
 mod worked;
 
 use models::Model;
-use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::{Evictions, Reference};
+use undercroft_policy::{Context, Evictions, Reference, Spec};
 use undercroft_random::testing::{Random, seeds};
 use undercroft_schemes::{Build, Move, Node, Scheme, SchemeSpec, Topology, schemes};
 
@@ -338,7 +337,7 @@ fn conserve(name: &str, topology: &Topology, ours: &mut dyn Scheme, random: &mut
 #[test]
 fn the_engine_knows_the_names_of_all_schemes() {
     let names: Vec<_> = schemes().iter().map(|info| info.name).collect();
-    assert_eq!(names, undercroft_cache::placement::SIMULATED);
+    assert_eq!(names, undercroft_level::placement::SIMULATED);
 }
 
 #[test]

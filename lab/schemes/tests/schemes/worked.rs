@@ -2,7 +2,7 @@
 //! what is held in the end, in order.
 
 use serde_json::{Value, json};
-use undercroft_cache::Reference;
+use undercroft_policy::Reference;
 use undercroft_schemes::{Build, Move, Scheme, SchemeSpec, Topology};
 
 fn letter(entry: u32) -> String {

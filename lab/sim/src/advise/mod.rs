@@ -10,7 +10,7 @@ mod price;
 mod study;
 
 use serde::Serialize;
-use undercroft_cache::policy::Spec;
+use undercroft_policy::Spec;
 
 use crate::{Evictions, LevelConfig};
 

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use undercroft_cache::policy::{Context, Future, Spec};
-use undercroft_cache::{Counts, DenseLevel, Reference, WriteMode};
+use undercroft_level::DenseLevel;
+use undercroft_policy::{Context, Counts, Future, Reference, Spec, WriteMode};
 use undercroft_random::hash;
 use undercroft_trace::DenseTrace;
 

@@ -15,8 +15,8 @@ mod requests;
 mod split;
 mod working_set;
 
-use undercroft_cache::policy::Context;
-use undercroft_cache::{DenseLevel, Reference, WriteMode};
+use undercroft_level::DenseLevel;
+use undercroft_policy::{Context, Reference, WriteMode};
 use undercroft_trace::{BlockStream, Ref};
 
 use crate::cooperation::EvictionSource;

@@ -2,8 +2,8 @@
 //! 2004, Table 3). A policy for second-level caches hits many references that are farther apart.
 
 use serde::Serialize;
-use undercroft_cache::policy::Context;
-use undercroft_cache::{DenseLevel, Reference, WriteMode};
+use undercroft_level::DenseLevel;
+use undercroft_policy::{Context, Reference, WriteMode};
 use undercroft_trace::BlockNames;
 
 use super::report::scaled;

@@ -6,8 +6,8 @@ mod population;
 mod report;
 
 use crate::tree::{Client, Cluster, ClusterRules, Division, ServerSpec};
-use undercroft_cache::placement::{DataSource, Placement};
-use undercroft_cache::{EvictionPlacement, Level, PlacementCounts};
+use undercroft_level::placement::{DataSource, Placement};
+use undercroft_level::{EvictionPlacement, Level, PlacementCounts};
 use undercroft_trace::Ref;
 
 pub(crate) use population::{ClientRef, OfClient};

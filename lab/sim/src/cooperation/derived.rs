@@ -2,7 +2,7 @@
 //! buffer addresses by the client content table, or as the clients told them, where the trace has
 //! that.
 
-use undercroft_cache::{Cct, CctCounts, Deliveries, Frames, Standing};
+use undercroft_level::{Cct, CctCounts, Deliveries, Frames, Standing};
 use undercroft_trace::{BlockStream, DenseOptions, DenseTrace, Ref};
 
 use crate::Error;

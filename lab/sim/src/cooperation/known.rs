@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use undercroft_cache::placement::Placement;
+use undercroft_level::placement::Placement;
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace};
 
 use super::DerivedEvictions;

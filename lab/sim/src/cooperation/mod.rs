@@ -8,9 +8,9 @@ mod derived;
 mod known;
 
 use crate::tree::Hierarchy;
-use undercroft_cache::placement::{DataSource, PlacementError};
-use undercroft_cache::policy::Context;
-use undercroft_cache::{Counts, Estimator, EvictionPlacement, Level, Reference};
+use undercroft_level::placement::{DataSource, PlacementError};
+use undercroft_level::{Estimator, EvictionPlacement, Level};
+use undercroft_policy::{Context, Counts, Reference};
 use undercroft_trace::{DenseTrace, Ref};
 
 pub use derived::DerivedEvictions;

@@ -1,7 +1,6 @@
 //! The curve of any policy at chosen sizes: exact where one pass suffices, else from a sample.
 
-use undercroft_cache::Reference;
-use undercroft_cache::policy::Spec;
+use undercroft_policy::{Reference, Spec};
 use undercroft_trace::DenseTrace;
 
 use super::{Curve, LruStack, Point, opt_curve, sampled_curve};

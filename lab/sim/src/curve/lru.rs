@@ -1,6 +1,6 @@
 //! The exact LRU curve, from stack depths.
 
-use undercroft_cache::Reference;
+use undercroft_policy::Reference;
 
 use super::Curve;
 use crate::stack::StackDepths;

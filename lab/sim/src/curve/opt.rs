@@ -7,8 +7,7 @@
 //! of 512 places. An ascending ring moves by a rotation; a ring whose farthest block is nearer than
 //! the sinking one does not change; only other rings are scanned.
 
-use undercroft_cache::Reference;
-use undercroft_cache::policy::{Future, SpecError};
+use undercroft_policy::{Future, Reference, SpecError};
 
 use super::Curve;
 

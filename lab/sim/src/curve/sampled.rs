@@ -6,8 +6,7 @@
 //! or not. They would nearly always hit, so the difference between the expected and the actual
 //! number of reads in the sample is counted as hits (SHARDS-adj).
 
-use undercroft_cache::WriteMode;
-use undercroft_cache::policy::Spec;
+use undercroft_policy::{Spec, WriteMode};
 use undercroft_trace::DenseTrace;
 
 use crate::{Config, Error, LevelConfig, simulate};

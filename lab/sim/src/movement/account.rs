@@ -1,6 +1,6 @@
 //! The counts of a running scheme: hits, moves, traffic and time of each cache.
 
-use undercroft_cache::{Counts, Reference};
+use undercroft_policy::{Counts, Reference};
 use undercroft_schemes::{Move, Scheme, Topology};
 
 use super::hint_distance::HintDistances;

@@ -5,7 +5,7 @@
 //! without demotions. OPT-LB runs OPT at the first level, OPT at the second on the misses of the
 //! first, and so on. The names refer to performance: UB is the best possible.
 
-use undercroft_cache::policy::Spec;
+use undercroft_policy::Spec;
 use undercroft_trace::DenseTrace;
 
 use crate::{BoundReport, Bounds, CacheTree, Config, Costs, Error, LevelConfig, simulate};

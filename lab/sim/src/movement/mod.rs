@@ -9,7 +9,7 @@ mod report;
 
 use std::sync::Arc;
 
-use undercroft_cache::Reference;
+use undercroft_policy::Reference;
 use undercroft_schemes::{Build, Move, Scheme, SchemeSpec};
 use undercroft_trace::Ref;
 

@@ -1,6 +1,6 @@
 //! The report of a simulation, of whatever kind: from its configuration and its outcome.
 
-use undercroft_cache::placement::Placement;
+use undercroft_level::placement::Placement;
 
 use super::{AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport};
 use crate::clients::ClientsReport;

@@ -1,7 +1,7 @@
 //! The combinations of a sweep. A scheme that moves blocks by hints decides the order of blocks
 //! itself, so it is combined only with the policies that its levels accept.
 
-use undercroft_cache::policy::{Spec, policies};
+use undercroft_policy::{Spec, policies};
 use undercroft_schemes::{Build, Topology};
 
 use crate::{Config, Error, LevelSpec, Ratio, Rule, Size};

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use undercroft_cache::placement::ReloadQueue;
+use undercroft_level::placement::ReloadQueue;
 
 use crate::ReloadTime;
 

@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::tree::{Cluster, Source};
-use undercroft_cache::PlacementStep;
-use undercroft_cache::placement::{DataSource, Order, Placement, WayByCost};
+use undercroft_level::PlacementStep;
+use undercroft_level::placement::{DataSource, Order, Placement, WayByCost};
 
 use undercroft_random::SplitMix64;
 

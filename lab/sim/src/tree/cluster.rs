@@ -14,9 +14,9 @@
 //! [`Cluster::reference`] does a whole reference at once. Its steps are public for callers that
 //! model time.
 
-use undercroft_cache::placement::{DataSource, Order, Placement, PlacementError};
-use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::{Counts, Level, PlacementCounts, PlacementStep, WriteMode};
+use undercroft_level::placement::{DataSource, Order, Placement, PlacementError};
+use undercroft_level::{Level, PlacementCounts, PlacementStep};
+use undercroft_policy::{Context, Counts, Spec, WriteMode};
 
 use super::holders::{Holders, MAX_HOLDERS};
 use super::server::{Server, ServerSpec};

@@ -3,8 +3,9 @@
 //! is that of the global operations of TPDS 2004, section 6. Blocks are entries, numbered densely.
 //! Everything that a level asks for happens at once.
 
-use undercroft_cache::placement::{DataSource, Order, PlacementError};
-use undercroft_cache::{Entry, Level, PlacementStep, Policy, Reference, Referred, WriteMode};
+use undercroft_level::placement::{DataSource, Order, PlacementError};
+use undercroft_level::{Level, PlacementStep, Referred};
+use undercroft_policy::{Entry, Policy, Reference, WriteMode};
 
 /// A move of a block to or from a lower level, or a decision against it. Level 0 is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

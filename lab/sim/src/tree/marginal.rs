@@ -11,8 +11,8 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use undercroft_cache::lists::Lists;
-use undercroft_cache::placement::PlacementError;
+use undercroft_level::placement::PlacementError;
+use undercroft_policy::containers::lists::Lists;
 
 /// Number of slices of the cache; one moves at a time.
 const SLICES: u32 = 64;

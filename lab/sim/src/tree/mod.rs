@@ -4,8 +4,8 @@
 //! * [`Hierarchy`]: levels one below the other, under eviction-based and global placement.
 //! * [`Cluster`]: several clients above one or more [servers](Server).
 //!
-//! Not here: the [levels](undercroft_cache::Level) themselves, two content-aware levels
-//! ([`Pair`](undercroft_cache::content::Pair)), the caches of a scheme of movement
+//! Not here: the [levels](undercroft_level::Level) themselves, two content-aware levels
+//! ([`Pair`](undercroft_level::content::Pair)), the caches of a scheme of movement
 //! (`lab/schemes`), and time.
 
 mod cluster;

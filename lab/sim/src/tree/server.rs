@@ -4,9 +4,9 @@
 //! `level/` has what a part does with a read, a write and an eviction; `marginal.rs` computes the
 //! sizes of the parts.
 
-use undercroft_cache::placement::{DataSource, OnHit, Placement, PlacementError};
-use undercroft_cache::policy::Spec;
-use undercroft_cache::{Counts, Level, PlacementCounts, PlacementStep, Referred, WriteMode};
+use undercroft_level::placement::{DataSource, OnHit, Placement, PlacementError};
+use undercroft_level::{Level, PlacementCounts, PlacementStep, Referred};
+use undercroft_policy::{Counts, Spec, WriteMode};
 use undercroft_random::hash;
 
 use super::marginal::{Marginal, equal_parts};

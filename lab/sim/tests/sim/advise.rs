@@ -1,6 +1,6 @@
 //! Advice: its figures are those of simulations, and it says nothing that they do not carry.
 
-use undercroft_cache::WriteMode;
+use undercroft_policy::WriteMode;
 use undercroft_sim::advise::{
     Advice, Assumption, CurvePoint, Difference, Figure, Finding, Part, Prices, Question, Study,
     advise, study,

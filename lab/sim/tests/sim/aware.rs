@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::common::{Random, blocks, config, seeds, trace};
-use undercroft_cache::WriteMode;
+use undercroft_policy::WriteMode;
 use undercroft_sim::{Config, Report, simulate};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 

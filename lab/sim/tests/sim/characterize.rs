@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use undercroft_cache::{DenseLevel, Reference, WriteMode};
+use undercroft_level::DenseLevel;
+use undercroft_policy::{Reference, WriteMode};
 use undercroft_sim::LevelConfig;
 use undercroft_sim::characterize::{
     Cells, Characterization, Config, DistanceReport, Frequencies, Histogram, IdleDistances, Split,
@@ -148,7 +149,7 @@ fn hill_1() {
 /// The idle distances below a cache with this policy and size, as rows (position, block, access
 /// based, eviction based).
 fn idle_rows(refs: &[u32], capacity: u32) -> Vec<(u64, u32, u64, u64)> {
-    let policy = spec("lru").build(&undercroft_cache::policy::Context::new(capacity)).unwrap();
+    let policy = spec("lru").build(&undercroft_policy::Context::new(capacity)).unwrap();
     let mut upper = DenseLevel::new(policy, WriteMode::Allocate);
     let mut idle = IdleDistances::default();
     idle.grow(26);
@@ -296,8 +297,8 @@ fn check(refs: &[u32], writes: &[bool]) {
     let mut numbering = Renumbering::new();
     let numbered: Vec<u32> = refs.iter().map(|&b| numbering.number(0, b.into()).unwrap()).collect();
     for (split, size) in found.splits.iter().zip([3, 5, 4]) {
-        let policy = undercroft_cache::policy::Spec::parse(&split.policy).unwrap();
-        let policy = policy.build(&undercroft_cache::policy::Context::new(size)).unwrap();
+        let policy = undercroft_policy::Spec::parse(&split.policy).unwrap();
+        let policy = policy.build(&undercroft_policy::Context::new(size)).unwrap();
         let mut level = DenseLevel::new(policy, WriteMode::Allocate);
         level.bind(0, refs_names(&numbering));
         let (mut temporal, mut stack) = (Cells::default(), Cells::default());

@@ -2,8 +2,7 @@
 //! as with one client where there is one.
 
 use crate::common::{self, Random, config, seeds};
-use undercroft_cache::WriteMode;
-use undercroft_cache::policy::Spec;
+use undercroft_policy::{Spec, WriteMode};
 use undercroft_sim::tree::Division;
 use undercroft_sim::{
     Config, Data, LevelConfig, LevelReport, Outcome, Population, Report, Sharing, simulate,
@@ -183,7 +182,7 @@ fn volumes_or_hashes_find_the_server() {
             let missed = client.own.reads - client.own.read_hits;
             assert_eq!(server.reads == missed, by_volume, "a volume each, a server each");
         }
-        let reads = |counts: &undercroft_cache::Counts| counts.reads - counts.read_hits;
+        let reads = |counts: &undercroft_policy::Counts| counts.reads - counts.read_hits;
         let missed: u64 = clients.clients.iter().map(|client| reads(&client.own)).sum();
         assert_eq!(clients.servers.iter().map(|server| server.reads).sum::<u64>(), missed);
     }

@@ -1,7 +1,6 @@
 //! What the tests of this crate share: traces made in memory, random numbers and seeds.
 
-use undercroft_cache::WriteMode;
-use undercroft_cache::policy::{PolicyInfo, Spec, policies};
+use undercroft_policy::{PolicyInfo, Spec, WriteMode, policies};
 use undercroft_sim::{Config, LevelConfig};
 use undercroft_trace::{
     BlockOptions, BlockStream, DenseTrace, Error, Meta, Op, Reader, Record, Unit,

@@ -2,9 +2,9 @@
 //! chunks, and how well an emulated client is known.
 
 use crate::common::{self, Random, config, seeds};
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::{CONFIDENT, Level, Reference, WriteMode};
+use undercroft_level::placement::Placement;
+use undercroft_level::{CONFIDENT, Level};
+use undercroft_policy::{Context, Reference, Spec, WriteMode};
 use undercroft_sim::tree::Hierarchy;
 use undercroft_sim::{Config, Error, Evictions, Outcome, simulate};
 use undercroft_trace::DenseTrace;

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::common::{Random, online_policies, seeds, spec};
-use undercroft_cache::policy::{Context, Future};
-use undercroft_cache::{DenseLevel, Reference, WriteMode};
+use undercroft_level::DenseLevel;
+use undercroft_policy::{Context, Future, Reference, WriteMode};
 use undercroft_sim::curve::{Curve, LruStack, opt_curve, sampled_curve};
 use undercroft_sim::{Config, Error, LevelConfig, simulate};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Memory, Random, blocks, config, letters, online_policies, seeds, spec, trace};
-use undercroft_cache::policy::{Context, Future};
-use undercroft_cache::{Counts, DenseLevel, Evictions, Policy, Reference, WriteMode};
+use undercroft_level::DenseLevel;
+use undercroft_policy::{Context, Counts, Evictions, Future, Policy, Reference, WriteMode};
 use undercroft_sim::{Config, Error, Filter, LevelConfig, Outcome, Report, simulate};
 use undercroft_trace::{CHUNK_REFERENCES, DenseOptions, DenseTrace, Op, Record, Unit};
 

@@ -3,7 +3,7 @@
 //! again.
 
 use crate::common::{Random, blocks, config, seeds, spec, trace};
-use undercroft_cache::WriteMode;
+use undercroft_policy::WriteMode;
 use undercroft_sim::{Config, LevelConfig, Lowest, Outcome, WriteBack, WriteBackCounts, simulate};
 use undercroft_trace::Record;
 

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use crate::common::{config, online_policies};
-use undercroft_cache::{Reference, WriteMode};
+use undercroft_policy::{Reference, WriteMode};
 use undercroft_sim::curve::{LruStack, opt_curve};
 use undercroft_sim::simulate;
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};

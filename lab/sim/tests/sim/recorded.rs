@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::common::config;
-use undercroft_cache::WriteMode;
+use undercroft_policy::WriteMode;
 use undercroft_sim::{Config, DerivedEvictions, Evictions, Outcome, simulate};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 

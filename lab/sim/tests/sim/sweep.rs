@@ -7,9 +7,8 @@ use std::sync::Mutex;
 
 use crate::common::{Random, spec};
 use tempfile::TempDir;
-use undercroft_cache::WriteMode;
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::Spec;
+use undercroft_level::placement::Placement;
+use undercroft_policy::{Spec, WriteMode};
 use undercroft_sim::{
     CacheTree, Config, DemotionCost, Error, Evictions, LevelConfig, LevelSpec, Plan, Population,
     Prepared, Progress, Report, Row, Rule, Size, Source, Times, Warmup, simulate, sweep,

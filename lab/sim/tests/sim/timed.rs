@@ -4,7 +4,7 @@
 //! A failure prints the seed; `UNDERCROFT_SEED=n` runs that one again.
 
 use crate::common::{self, Random, seeds};
-use undercroft_cache::policy::Spec;
+use undercroft_policy::Spec;
 use undercroft_sim::tree::Division;
 use undercroft_sim::{
     Config, Data, LevelConfig, Outcome, Population, ReloadTime, Sharing, TimedOutcome, Timing,

@@ -5,14 +5,14 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use undercroft_cache::content::{Latencies, Prober};
-use undercroft_cache::policy::{Awareness, Policy};
-use undercroft_cache::{Below, Reference, UpperLevel, WriteMode};
 use undercroft_hints::{
     Abilities, ClientId, ContentPublisher, ContentReader, Follow, Following, HintQueue, Mailbox,
     Report, Told,
 };
+use undercroft_level::content::{Latencies, Prober};
+use undercroft_level::{Below, UpperLevel};
 use undercroft_nbd::{Client, Uri};
+use undercroft_policy::{Awareness, Policy, Reference, WriteMode};
 use undercroft_trace::DenseTrace;
 
 use super::layout::Layout;

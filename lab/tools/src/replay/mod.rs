@@ -19,9 +19,9 @@ mod tally;
 use std::time::Instant;
 
 use serde::Serialize;
-use undercroft_cache::policy::{Awareness, Policy};
-use undercroft_cache::{Below, Counts, DenseLevel, Reference, WriteMode};
+use undercroft_level::{Below, DenseLevel};
 use undercroft_nbd::{Client, ClientError, ClientOptions, ExportInfo, Uri};
+use undercroft_policy::{Awareness, Counts, Policy, Reference, WriteMode};
 use undercroft_trace::DenseTrace;
 
 use aware_level::AwareLevel;

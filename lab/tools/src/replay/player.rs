@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use undercroft_cache::Reference;
 use undercroft_nbd::{Client, ClientError, Uri};
+use undercroft_policy::Reference;
 
 use super::content::{self, Versions};
 use super::tally::Tally;

@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use undercroft_cache::policy::Policy;
-use undercroft_cache::{HashedCache, Reference, WriteMode};
+use undercroft_level::HashedCache;
 use undercroft_nbd::Uri;
+use undercroft_policy::{Policy, Reference, WriteMode};
 use undercroft_trace::DenseTrace;
 
 use super::layout::Layout;

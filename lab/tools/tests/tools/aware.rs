@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use undercroft_cache::policy::{Awareness, Context, Knows, Spec};
-use undercroft_cache::{Below, Counts, WriteMode};
 use undercroft_client::{CachedClient, CachedOptions};
 use undercroft_hints::{
     Abilities, BlockRun, EvictFlags, Follow, Following, Hint, HintQueue, Mailbox, Report,
 };
+use undercroft_level::Below;
 use undercroft_nbd::ClientOptions;
+use undercroft_policy::{Awareness, Context, Counts, Knows, Spec, WriteMode};
 use undercroft_server::AwareStats;
 use undercroft_server::VolumeConfig;
 use undercroft_server::process::CacheShare;

@@ -6,10 +6,9 @@
 //! is said in any other order.
 
 use bytes::Bytes;
-use undercroft_cache::policy::{Context, Spec};
-use undercroft_cache::{Counts, WriteMode};
 use undercroft_client::{CachedClient, CachedOptions};
 use undercroft_hints::Report;
+use undercroft_policy::{Context, Counts, Spec, WriteMode};
 use undercroft_server::VolumeConfig;
 use undercroft_server::process::CacheShare;
 use undercroft_sim::{Config, LevelConfig, simulate};

@@ -7,9 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use undercroft_cache::policy::{Context, Spec, policies};
-use undercroft_cache::{Counts, WriteMode};
 use undercroft_nbd::{Client, ClientOptions};
+use undercroft_policy::{Context, Counts, Spec, WriteMode, policies};
 use undercroft_server::process::CacheShare;
 use undercroft_server::{VolumeConfig, Write};
 use undercroft_sim::{Config, LevelConfig, Lowest, WriteBack, simulate};

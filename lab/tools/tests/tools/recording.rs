@@ -6,10 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tokio::task::spawn_blocking;
-use undercroft_cache::WriteMode;
-use undercroft_cache::policy::{Context, Spec};
 use undercroft_hints::Report;
 use undercroft_nbd::{Client, ClientOptions};
+use undercroft_policy::{Context, Spec, WriteMode};
 use undercroft_server::process::CacheShare;
 use undercroft_server::{Stats, VolumeConfig};
 use undercroft_sim::{Config, DerivedEvictions, Evictions, LevelConfig, simulate};

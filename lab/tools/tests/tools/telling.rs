@@ -1,10 +1,10 @@
 //! A replay that tells the server what leaves its first level: what reaches the server is what the
 //! simulator foretells, at depth 1; with more in flight it is still true, and the data right.
 
-use undercroft_cache::placement::Placement;
-use undercroft_cache::policy::{Context, Policy, Spec};
-use undercroft_cache::{Level, Reference, WriteMode};
 use undercroft_hints::Report;
+use undercroft_level::Level;
+use undercroft_level::placement::Placement;
+use undercroft_policy::{Context, Policy, Reference, Spec, WriteMode};
 use undercroft_sim::tree::Hierarchy;
 use undercroft_tools::{Replay, ReplayError, replay};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
 use undercroft_hints::{Follow, Following};
+use undercroft_policy::Spec;
 use undercroft_store::MemoryStore;
 
 use super::layout::WindowLayout;

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
 use undercroft_hints::{BlockRun, EvictFlags};
 use undercroft_nbd::Awaited;
+use undercroft_policy::Spec;
 use undercroft_store::MemoryStore;
 
 use super::layout::WindowLayout;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
-use undercroft_cache::content::Digest;
 use undercroft_hints::{self as hint, Abilities, Assembly, Follow, Hint};
+use undercroft_level::content::Digest;
 use undercroft_nbd::{Command, Context, Failure, Refusal, Reply, Request};
 
 use crate::clock;

@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use undercroft_cache::content::{Publication, Publisher};
 use undercroft_hints::{Follow, Hint, publication_hints};
+use undercroft_level::content::{Publication, Publisher};
 
 use super::{BYTES_FOR_ONE, Change, Feed, HASHED_FOR_ONE};
 use crate::volume::Volume;

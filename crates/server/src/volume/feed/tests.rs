@@ -2,11 +2,11 @@
 //! question does more than its step.
 
 use tokio::runtime::Handle;
-use undercroft_cache::content::{Body, CountingFilter, Filter};
-use undercroft_cache::policy::Spec;
 use undercroft_frames::Memory;
 use undercroft_hints::{Assembly, parse_told};
+use undercroft_level::content::{Body, CountingFilter, Filter};
 use undercroft_nbd::{Command, Reply, Request};
+use undercroft_policy::Spec;
 use undercroft_store::MemoryStore;
 
 use super::*;
@@ -51,7 +51,7 @@ fn follow() -> Follow {
 #[derive(Default)]
 struct Told {
     assembly: Assembly,
-    follower: Option<undercroft_cache::content::Follower>,
+    follower: Option<undercroft_level::content::Follower>,
 }
 
 impl Told {
@@ -63,7 +63,7 @@ impl Told {
             let Some(digest) = self.assembly.take(hint, u32::MAX) else { continue };
             if matches!(digest.publication.body, Body::Whole(_)) {
                 let shape = digest.shape;
-                self.follower = Some(undercroft_cache::content::Follower::of_shape(shape));
+                self.follower = Some(undercroft_level::content::Follower::of_shape(shape));
             }
             self.follower.as_mut().unwrap().apply(&digest.publication).unwrap();
         }

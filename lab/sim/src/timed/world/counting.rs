@@ -2,7 +2,7 @@
 //! were.
 
 use crate::tree::Cluster;
-use undercroft_cache::placement::{Load, ReloadCounts, WayByCost};
+use undercroft_level::placement::{Load, ReloadCounts, WayByCost};
 
 use super::{Event, World};
 use crate::TimedOutcome;
