@@ -282,7 +282,8 @@ def measure(root):
         subfolders[:] = [name for name in subfolders if name not in ("target", ".git", "node_modules", ".venv")]
         inside = os.path.relpath(folder, root)
         is_tool = inside.split("/")[0] == "tools"
-        loose += sum(len(code(f"{folder}/{name}")) for name in names if name == "build.rs" or is_tool and name.endswith(".rs"))
+        is_script = lambda name: name == "build.rs" and "Cargo.toml" in names or is_tool and name.endswith(".rs")
+        loose += sum(len(code(f"{folder}/{name}")) for name in names if is_script(name))
         if "Cargo.toml" in names and "src" in subfolders and not is_tool and "fuzz" not in inside.split("/"):
             crates[inside] = measure_crate(folder)
     wings = defaultdict(int, {LOOSE: loose} if loose else {})

@@ -9,8 +9,7 @@ mod known;
 use std::sync::Arc;
 
 use crate::marks::Marks;
-use undercroft_policy::{Counts, Tally};
-use undercroft_policy::{Entry, Policy, SnapshotError, WriteMode, refer};
+use undercroft_policy::{Counts, Entry, Policy, SnapshotError, Tally, WriteMode, refer};
 
 use known::Prefetched;
 

@@ -1,6 +1,6 @@
 //! The description of a policy in the registry, and the text form `name,key=value,...` by which
-//! users choose one. The list is in `mod.rs`: a new policy is one new file here, and one line
-//! there. A policy that is written elsewhere has a [`Spec`] of its own: [`Spec::own`].
+//! users choose one. The list is `policies/mod.rs`: a new policy is one new file beside it, and one
+//! line there. A policy that is written elsewhere has a [`Spec`] of its own: [`Spec::own`].
 
 use std::fmt;
 use std::sync::Arc;

@@ -11,8 +11,8 @@
 //! error ends loading, and the policy must then not be used.
 //!
 //! Integers are LEB128. Handles change between runs of a program, so entries are written as numbers
-//! of their own, residents first. [`HashedCache`](crate::HashedCache) saves which block each number
-//! stands for.
+//! of their own, residents first. Whoever has the blocks saves which of them each number stands for
+//! (`KnownBlocks` of `undercroft-level`).
 
 use std::fmt;
 use std::ops::RangeInclusive;

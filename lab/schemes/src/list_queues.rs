@@ -1,6 +1,7 @@
 //! Any number of lists of entries, each entry in at most one, for the schemes that move blocks
 //! between levels. The lists are linked, so both ends of each can be read. The
-//! [`Queues`](undercroft_policy) of policies are faster, but at most four.
+//! [`Queues`](undercroft_policy::containers::queues::Queues) of policies are faster, but at most
+//! four.
 //!
 //! Invariants (checked by [`ListQueues::check`]): an entry is linked exactly if it names a list,
 //! and then it is in that list.

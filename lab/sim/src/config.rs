@@ -44,7 +44,7 @@ pub struct Config {
     pub write_mode: WriteMode,
     /// Records at the start of the trace that are simulated but not counted.
     pub warmup_records: u64,
-    /// Bytes of a block. Streams, links and what a scheme keeps beside a cache are counted by it.
+    /// Bytes of a block, at least 1 where bytes count: streams that pass, links, a clock, schemes.
     pub block_bytes: u32,
     /// What the lowest level does beside replacement.
     pub lowest: Lowest,

@@ -68,7 +68,7 @@ impl CostSpec {
     ///
     /// # Errors
     /// The times are for a different number of levels.
-    pub fn costs(&self, levels: usize) -> Result<Costs, Error> {
+    pub(crate) fn costs(&self, levels: usize) -> Result<Costs, Error> {
         let (known, disk_ms): (&[f64], f64) = match self {
             Self::Hfa => (&LEVEL_MS, DISK_MS),
             Self::Fscachesim => (&[0.0, 0.2], 5.2),
@@ -164,7 +164,7 @@ impl fmt::Display for DemotionCost {
 impl Costs {
     /// Mean time of a read in milliseconds: `hits` by level, reads that another client served,
     /// which is as far away as a server, and reads from the disk.
-    pub fn mean_ms(&self, hits: &[u64], peer_hits: u64, disk_reads: u64) -> f64 {
+    pub(crate) fn mean_ms(&self, hits: &[u64], peer_hits: u64, disk_reads: u64) -> f64 {
         let served: f64 = hits.iter().zip(&self.levels_ms).map(|(&n, ms)| n as f64 * ms).sum();
         let reads = hits.iter().sum::<u64>() + peer_hits + disk_reads;
         let peers = peer_hits as f64 * LEVEL_MS[1];

@@ -230,7 +230,7 @@ pub struct TimedOutcome {
     pub way_changes: u64,
 }
 
-/// The outcome beside the counts of each level.
+/// The outcome under a scheme, beside the counts of each level.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MovementOutcome {
     /// The counts of each cache.
@@ -249,7 +249,7 @@ pub struct MovementOutcome {
     pub bounds: Option<Bounds>,
 }
 
-/// Both bounds.
+/// What no scheme can beat, and what knowledge of the future attains (`movement/bounds.rs`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bounds {
     /// The bound that no scheme can beat.
@@ -278,7 +278,7 @@ pub struct NodeCounts {
     pub hint_distances: Option<Vec<(u32, f64)>>,
 }
 
-/// A part of the run.
+/// What the caches under a scheme did in one part of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleReport {
     /// Requests from the start to the end of the part.
@@ -293,7 +293,7 @@ pub struct SampleReport {
     pub probability: Vec<f64>,
 }
 
-/// A bound of OPT.
+/// A bound, as the read hits of a simulation that attains it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BoundReport {
     /// Read hits of each level.

@@ -46,6 +46,9 @@ pub fn simulate<'a, P: Proceed>(
     let Input { trace, population } = input.into();
     let shares_data = population.is_some_and(|clients| clients.data() == Data::Shared);
     Combination { config, shares_data }.check()?;
+    if config.times.costs.is_some() {
+        config.costs()?;
+    }
     let bounds = limits(trace, config)?;
     let stopwatch = Stopwatch::start();
     let warmup = trace.references_of(config.warmup_records)?;

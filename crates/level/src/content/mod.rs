@@ -1,5 +1,5 @@
 //! What one cache knows of the content of its neighbour, for policies that prefer victims which the
-//! neighbour holds too (`policy/content_aware.rs`).
+//! neighbour holds too (`crates/policy/src/content_aware.rs`).
 //!
 //! [`Source`] is the only interface. It is implemented by exact knowledge, by Bloom summaries that
 //! the neighbour publishes, and by emulations of the neighbour. [`Prober`] infers policy and size

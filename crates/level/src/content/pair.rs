@@ -11,9 +11,8 @@ use super::{
 };
 use crate::level::DenseLevel;
 use crate::marks::Marks;
-use undercroft_policy::Counts;
 use undercroft_policy::{
-    Awareness, Context, Entry, Knows, Policy, Reference, Spec, SpecError, WriteMode,
+    Awareness, Context, Counts, Entry, Knows, Policy, Reference, Spec, SpecError, WriteMode,
 };
 
 /// The counts of a content-aware level beside its [`Counts`].

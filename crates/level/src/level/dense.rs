@@ -3,8 +3,7 @@
 //! content-aware level.
 
 use crate::marks::Marks;
-use undercroft_policy::Counts;
-use undercroft_policy::{Entry, Evictions, Policy, Reference, WriteMode};
+use undercroft_policy::{Counts, Entry, Evictions, Policy, Reference, WriteMode};
 
 /// A cache level over entries: policy, write mode, counters.
 pub struct DenseLevel {

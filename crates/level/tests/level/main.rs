@@ -1,5 +1,5 @@
 //! The level from outside: placements and what is known of clients against naive models and worked
-//! examples, and what a level counts and remembers.
+//! examples, and what a level remembers and costs.
 //!
 //! What only shows inside a module is tested there.
 

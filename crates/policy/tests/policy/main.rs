@@ -1,5 +1,5 @@
-//! Every policy from outside, against naive models and worked examples, and what it remembers and
-//! costs.
+//! Every policy from outside, against naive models and worked examples, and what is
+//! counted of it.
 //!
 //! What only shows inside a module is tested there.
 

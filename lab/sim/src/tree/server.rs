@@ -1,8 +1,8 @@
 //! The cache of one server below several clients: shared by all of them, or divided among them if
 //! they share no data. Also the map from blocks to servers.
 //!
-//! `level/` has what a part does with a read, a write and an eviction; `marginal.rs` computes the
-//! sizes of the parts.
+//! `crates/level/src/level` has what a part does with a read, a write and an eviction;
+//! `marginal.rs` computes the sizes of the parts.
 
 use undercroft_level::placement::{DataSource, OnHit, Placement, PlacementError};
 use undercroft_level::{Level, PlacementCounts, PlacementStep, Referred};

@@ -4,9 +4,7 @@
 use crate::common::{self, Random, config, seeds};
 use undercroft_policy::{Spec, WriteMode};
 use undercroft_sim::tree::Division;
-use undercroft_sim::{
-    Config, Data, LevelConfig, LevelReport, Outcome, Population, Report, Sharing, simulate,
-};
+use undercroft_sim::{Config, Data, LevelConfig, Outcome, Population, Report, Sharing, simulate};
 use undercroft_trace::{BlockOptions, Reader, Record, Unit};
 
 fn level(capacity: u32, policy: &str) -> LevelConfig {
@@ -81,10 +79,7 @@ fn one_client_is_the_hierarchy() {
                 assert_eq!(ours.cooperation, theirs.cooperation, "{placement}");
                 let report = |config: &Config, outcome: &Outcome| {
                     let report = Report::new("alone", &alone, config, outcome);
-                    let levels = report.levels.into_iter();
-                    let levels = levels.map(|level| LevelReport { leader: None, ..level });
-                    let levels: Vec<_> = levels.collect();
-                    (levels, report.aggregate, report.disk, report.response_time_ms)
+                    (report.levels, report.aggregate, report.disk, report.response_time_ms)
                 };
                 assert_eq!(report(&wanted, &ours), report(&levels, &theirs), "{placement}");
             }

@@ -28,8 +28,8 @@ fn run(
     simulate(trace, &Config { rule, evictions, ..config.clone() }, |_| ())
 }
 
-/// The simulation counts what the hierarchy of the engine counts when it is driven by hand, with
-/// and without a warm-up.
+/// The simulation counts what a `Hierarchy` counts that is driven by hand, with and
+/// without a warm-up.
 #[test]
 fn counts_what_the_levels_count() {
     for seed in seeds(3) {

@@ -152,7 +152,7 @@ fn a_tree_serves_each_client_on_its_way() {
 
 /// Read hits of each level, and demotions: sprite over 200 and 800 blocks, multi2 over 300, 600 and
 /// 1200, written down so that none changes unnoticed. Those of Hint-K and of HFA but for the oracle
-/// are what the naive models of `undercroft-policy` count; the others are the engine's own.
+/// are what the naive models of `undercroft-schemes` count; the others are the engine's own.
 const PINNED: &[(&str, &str, &[u64], &[u64])] = &[
     ("demote", "lru", &[53435, 68017, 79144], &[7234, 3979, 1777, 31454]),
     ("promote", "lru", &[51065, 70301, 0], &[10135, 1834, 1788, 0]),

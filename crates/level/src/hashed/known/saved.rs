@@ -1,9 +1,9 @@
 //! Saves and loads a cache as bytes: which blocks it knows, and what its policy remembers of them.
 //! Frames and data are not saved: after loading, the frames are empty.
 //!
-//! Format, all integers LEB128 (`snapshot.rs`): capacity, number of residents, number of known
-//! blocks; then the blocks, residents first in the policy's order, each as its distance from the
-//! one before; then the policy's state.
+//! Format, all integers LEB128 (`crates/policy/src/snapshot.rs`): capacity, number of residents,
+//! number of known blocks; then the blocks, residents first in the policy's order, each as its
+//! distance from the one before; then the policy's state.
 
 use super::KnownBlocks;
 use undercroft_policy::{Policy, Snapshot, SnapshotError};
