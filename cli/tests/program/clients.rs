@@ -273,7 +273,7 @@ fn a_topology_is_a_tree_of_caches() {
         ("a.trc --l1 1blk:lru --l2 2blk:lru --placement d-hfa,k=x", "whole number"),
         ("a.trc --l1 1blk:lru --l2 2blk:lru --placement demote --timed", "no clock"),
         ("a.trc --l1 1blk:lru --l2 2blk:lru --placement demote --costs 1,2", "--costs 1,2"),
-        ("a.trc --l1 1blk:lru --l2 2blk:lru --bounds", "by hints"),
+        ("a.trc --l1 1blk:lru --l2 2blk:lru --bounds", "--bounds: placement access moves no"),
         ("a.trc --l1 1blk:lru --ratio 1:1:1:1", "these are the times of 3 levels"),
         ("a.trc --l1 1blk:lru --l2 2blk:lru --clients b.trc --costs 1,2,3", "--costs"),
         ("a.trc --l1 1blk:lru --ratio 1:x --placement demote", "whole numbers"),

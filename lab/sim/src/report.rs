@@ -1,7 +1,7 @@
 //! Results with the fixed names that scripts rely on (`docs/user/guide.md`), ready for JSON.
-//! `report/build.rs` makes them of what was simulated and of what was counted.
+//! `report/of_outcome.rs` makes them of what was simulated and of what was counted.
 
-mod build;
+mod of_outcome;
 
 use serde::{Deserialize, Serialize};
 

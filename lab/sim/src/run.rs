@@ -52,6 +52,11 @@ pub fn simulate<'a, P: Proceed>(
     let bounds = limits(trace, config)?;
     let stopwatch = Stopwatch::start();
     let warmup = trace.references_of(config.warmup_records)?;
+    let is_one = population.is_none_or(|clients| clients.names().len() == 1);
+    if !is_one && !config.has_clients() && matches!(config.rule, Rule::Placement(_)) {
+        let why = "several clients under a placement need to know what they share (`sharing`)";
+        return Err(Error::Request(why.into()));
+    }
     let clients = || {
         let why = "several clients, a clock and schemes need a trace with its clients";
         population.ok_or_else(|| Error::Request(why.into()))

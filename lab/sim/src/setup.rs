@@ -11,8 +11,8 @@ use crate::combinations::Combination;
 use crate::drive::Proceed;
 use crate::report::{Report, TraceReport};
 use crate::{
-    CacheTree, Config, Error, Evictions, LevelSpec, Looks, Population, Ratio, Rule, Sharing,
-    TimedReport, Warmup, simulate,
+    CacheTree, Config, Error, Evictions, LevelSpec, Population, Ratio, Rule, Sharing, TimedReport,
+    Warmup, simulate,
 };
 
 /// A trace that is ready to be simulated many times. Clones share its references.
@@ -93,7 +93,13 @@ impl Setup {
         let Config { rule, sharing, times, looks, .. } = &self.config;
         let has_tree = self.topology.is_some();
         let has_no_levels = self.first.is_empty() && self.lower.is_empty() && self.ratio.is_none();
-        let of_schemes = has_tree || *looks != Looks::default() || times.demotions.is_some();
+        let of_schemes = [
+            (has_tree, "--topology"),
+            (looks.samples > 0, "--samples"),
+            (looks.hint_distances, "--hint-distances"),
+            (looks.bounds, "--bounds"),
+            (times.demotions.is_some(), "--demotions"),
+        ];
         let refusals: &[(bool, &str)] = match rule {
             Rule::Scheme(_) => &[
                 (
@@ -114,11 +120,6 @@ impl Setup {
                     "--l1: one level; several clients are given by --topology FILE",
                 ),
             ],
-            Rule::Placement(_) if of_schemes => &[(
-                true,
-                "--topology, --samples, --hint-distances, --bounds, --demotions: a placement moves \
-                 no blocks by hints; choose a scheme that does (docs/user/hierarchies.md)",
-            )],
             Rule::Placement(_) if self.config.has_clients() => &[(
                 self.first.is_empty() || self.lower.len() != 1 || self.ratio.is_some(),
                 "several clients or servers, or --timed: two levels, --l1 and the servers as \
@@ -133,6 +134,13 @@ impl Setup {
         let has_both = self.ratio.is_some() && !self.lower.is_empty();
         // Without levels the combination is refused for what it is with any.
         Combination { config: &self.config, shares_data: false }.check()?;
+        let given = of_schemes.iter().find(|(is_given, _)| *is_given);
+        if let (Rule::Placement(placement), Some((_, option))) = (rule, given) {
+            return Err(Error::Request(format!(
+                "{option}: placement {placement} moves no blocks by hints; choose a scheme that \
+                 does (docs/user/hierarchies.md)"
+            )));
+        }
         match refusals.iter().chain([&(has_both, both)]).find(|(applies, _)| *applies) {
             None => Ok(()),
             Some((_, why)) => Err(Error::Request((*why).into())),

@@ -192,6 +192,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         (Config { levels: Vec::new(), ..usual.clone() }, "0 first levels"),
         (clients_config(10, (9, "opt"), "access"), "cannot be known"),
         (Config { levels: vec![level(1, "opt"); 2], ..usual.clone() }, "cannot be known"),
+        (Config { sharing: None, ..usual.clone() }, "what they share"),
         (sharing(&usual, |sharing| sharing.servers = 0), "servers"),
         (sharing(&usual, |sharing| sharing.servers = 11), "servers"),
         (sharing(&usual, |sharing| sharing.peer_fetch = true), "nothing to serve"),

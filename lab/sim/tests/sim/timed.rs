@@ -7,8 +7,8 @@ use crate::common::{self, Random, seeds};
 use undercroft_policy::Spec;
 use undercroft_sim::tree::Division;
 use undercroft_sim::{
-    Config, Data, LevelConfig, Outcome, Population, ReloadTime, Sharing, TimedOutcome, Timing,
-    simulate,
+    Config, Data, LevelConfig, Outcome, Population, Prepared, ReloadTime, Setup, Sharing,
+    TimedOutcome, TimedReport, Timing, simulate,
 };
 use undercroft_trace::{BlockOptions, Record, Unit};
 
@@ -235,6 +235,30 @@ fn the_cheaper_way_is_taken() {
         let more = if demotes { sent > 10 * reloaded } else { reloaded > 10 * sent };
         assert!(more, "{rate} bytes/s, {think_us} us: {sent} sent, {reloaded} reloaded");
     }
+}
+
+#[test]
+fn placement_is_compared_with_none() {
+    let traces = [1, 2].map(|seed| {
+        let trace = common::Memory::new(Unit::Blocks, skewed(seed, 2000, 60));
+        (seed.to_string(), Box::new(trace) as Box<dyn undercroft_trace::Reader>)
+    });
+    let options = BlockOptions::default();
+    let both = Population::of_traces(traces.into(), &options, Data::Shared, |_| ()).unwrap();
+    let none = config(10, 20, "access");
+    let without = TimedReport::from(&timed(&both, &none, &timing()));
+    let with = Config {
+        sharing: Some(Sharing { peer_fetch: true, ..Sharing::default() }),
+        timing: Some(timing()),
+        ..config(10, 20, "eviction,on-hit=move,down=demote")
+    };
+    let level = |text: &str| vec![text.parse().unwrap()];
+    let (first, lower) = (level("10blk:lru"), level("20blk:lru"));
+    let setup = Setup { first, lower, config: with, ..Setup::default() };
+    let prepared = Prepared::of_clients(both, "both", 4096);
+    assert_eq!(setup.run(&prepared, |_| ()).unwrap().timed_access, Some(without));
+    let no_placement = Setup { config: Config { timing: Some(timing()), ..none }, ..setup };
+    assert_eq!(no_placement.run(&prepared, |_| ()).unwrap().timed_access, None);
 }
 
 #[test]
