@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
+use undercroft_policy::policies;
 use undercroft_server::process::{Changes, Key, ServerConfig};
 use undercroft_server::{COUNTERS, VolumeConfig};
 
@@ -55,6 +56,29 @@ fn keys_are_described_as_the_program_describes_them() {
     let of_volume = VolumeConfig::KEYS.iter().map(|key| (key.name.to_owned(), key));
     agree("docs/user/operations.md", "keys", &described(of_volume));
     agree("docs/user/operations.md", "keys of the server", &described(ServerConfig::keys()));
+}
+
+#[test]
+fn policies_are_described_as_the_program_describes_them() {
+    let aware = policies().iter().find(|policy| policy.name == "lru-ca").unwrap();
+    let of_awareness: Vec<&str> = aware.parameters.iter().map(|p| p.name).collect();
+    let mut table =
+        "| policy | | parameters (default) | other names |\n| --- | --- | --- | --- |\n".to_owned();
+    for policy in policies() {
+        let own = policy.parameters.iter().filter(|p| !of_awareness.contains(&p.name));
+        let mut all: Vec<String> = own.map(|p| format!("`{}` ({})", p.name, p.default)).collect();
+        if policy.is_content_aware() {
+            all.push("those of content-aware policies, below".to_owned());
+        }
+        let names = policy.aliases.iter().map(|alias| match alias.1 {
+            "" => format!("`{}`", alias.0),
+            sets => format!("`{}` (`{sets}`)", alias.0),
+        });
+        let (name, summary, names) = (policy.name, policy.summary, names.collect::<Vec<_>>());
+        let (all, names) = (all.join(", "), names.join(", "));
+        writeln!(table, "| `{name}` | {summary} | {all} | {names} |").unwrap();
+    }
+    agree("docs/user/guide.md", "policies", &table);
 }
 
 fn described(keys: impl Iterator<Item = (String, &'static Key)>) -> String {
