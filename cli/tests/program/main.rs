@@ -3,6 +3,7 @@
 //!
 //! The program as a server is in `server`.
 
+mod adding;
 mod advise;
 mod characterize;
 mod clients;
