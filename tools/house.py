@@ -360,7 +360,7 @@ def lower_budgets(found):
     for table, names in budgets.items():
         line = lambda measures: ", ".join(f"{measure} = {number}" for measure, number in measures.items())
         lines = [f'"{name}" = {{ {line(measures)} }}' for name, measures in names.items()]
-        written += f"[{table}]\n" + "\n".join(lines) + "\n\n"
+        written += "\n".join([f"[{table}]", *lines]) + "\n\n"
     BUDGETS.write_text(written.rstrip() + "\n")
 
 

@@ -1,6 +1,6 @@
-//! The pages on adding things (`docs/developer/add-*.md`): what their examples change stands in the
-//! code. Not here: links and names of files on pages (`tidy.rs`), and the examples that are programs,
-//! which their crates run.
+//! The pages on adding things (`docs/developer/add-*.md`): what their examples change stands in
+//! the code. Not here: links and names of files on pages (`tidy.rs`), and the examples that are
+//! programs, which their crates run.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,6 @@
 //! Errors of simulations.
 
+use undercroft_level::placement::PlacementError;
 use undercroft_policy::SpecError;
 
 /// Why a simulation failed.
@@ -27,6 +28,12 @@ pub enum Error {
 
 impl From<SpecError> for Error {
     fn from(error: SpecError) -> Self {
+        Self::Request(error.to_string())
+    }
+}
+
+impl From<PlacementError> for Error {
+    fn from(error: PlacementError) -> Self {
         Self::Request(error.to_string())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::tree::ClusterCounts;
+use crate::tree::BelowCounts;
 use serde::{Deserialize, Serialize};
 use undercroft_level::placement::ReloadCounts;
 use undercroft_level::{CctCounts, PlacementCounts};
@@ -187,7 +187,7 @@ pub struct ClientOutcome {
     /// The counts of its own cache.
     pub own: Counts,
     /// The counts below its own cache.
-    pub below: ClusterCounts,
+    pub below: BelowCounts,
     /// Its part of the servers' caches in blocks, at the end; `None` if they are not divided.
     pub part_blocks: Option<u64>,
 }

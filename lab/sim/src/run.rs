@@ -4,13 +4,13 @@ use undercroft_level::placement::Placement;
 use undercroft_trace::DenseTrace;
 
 use crate::aware::{is_aware, simulate_aware};
-use crate::clients::{Data, simulate_clients};
+use crate::chain::simulate_chain;
+use crate::clients::Data;
 use crate::combinations::Combination;
-use crate::cooperation::simulate_cooperating;
 use crate::drive::{Proceed, Stopwatch};
-use crate::hierarchy::simulate_chain;
 use crate::movement::{limits, simulate_movement};
 use crate::timed::simulate_timed;
+use crate::tree::simulate_tree;
 use crate::{Config, Error, Outcome, Population, Rule};
 
 /// The references of a simulation: a trace, or a trace with its clients.
@@ -61,15 +61,15 @@ pub fn simulate<'a, P: Proceed>(
         let why = "several clients, a clock and schemes need a trace with its clients";
         population.ok_or_else(|| Error::Request(why.into()))
     };
+    let sharing = config.sharing.map(|_| clients()).transpose()?;
     let progress = &mut progress;
     let outcome = match (&config.rule, &config.timing) {
         (Rule::Scheme(scheme), _) => {
             simulate_movement(clients()?, config, scheme, warmup, progress)
         }
         (_, Some(timing)) => simulate_timed(clients()?, config, timing, warmup, progress),
-        _ if config.sharing.is_some() => simulate_clients(clients()?, config, warmup, progress),
-        (rule, _) if *rule != Rule::Placement(Placement::Access) => {
-            simulate_cooperating(trace, config, warmup, progress)
+        (rule, _) if sharing.is_some() || *rule != Rule::Placement(Placement::Access) => {
+            simulate_tree(trace, sharing, config, warmup, progress)
         }
         _ if config.levels.iter().any(is_aware) => simulate_aware(trace, config, warmup, progress),
         _ => simulate_chain(trace, config, warmup, progress),

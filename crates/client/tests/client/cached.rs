@@ -13,7 +13,7 @@ use undercroft_level::Level;
 use undercroft_level::placement::Placement;
 use undercroft_nbd::ClientError;
 use undercroft_policy::{Context, Reference, Spec, WriteMode};
-use undercroft_sim::tree::Hierarchy;
+use undercroft_sim::tree::Tree;
 
 use crate::support::{BLOCK, Event, Random, Served, Volume, counted, evicted, follow};
 
@@ -44,11 +44,11 @@ async fn check_order(policy: &str, placement: &str, report: Report, mode: WriteM
         Level::new(&spec("mq"), 20, &placement, mode, 0).expect("a level")
     };
     let top = spec(policy).build(&Context::new(12)).expect("a policy");
-    let mut promised = Hierarchy::new(top, mode, vec![lower()]).expect("a hierarchy");
+    let mut promised = Tree::line(Some((top, mode)), vec![lower()]).expect("a hierarchy");
     for _ in 0..3000 {
         let block = random.below(80).min(random.below(80));
         let is_write = random.below(4) == 0;
-        promised.reference(Reference::new(block as u32, is_write));
+        promised.refer(Reference::new(block as u32, is_write));
         if is_write {
             let data = Bytes::from(vec![random.next_u64() as u8; BLOCK as usize]);
             client.write(block * BLOCK, data, false).await.expect("a write");
@@ -63,7 +63,7 @@ async fn check_order(policy: &str, placement: &str, report: Report, mode: WriteM
     let expected = promised.lower()[0].cache().counts();
     assert_eq!(counted(delivered.cache().counts()), counted(expected), "{text}");
     assert!(expected.read_hits > 0 && disk.wrongs.is_empty(), "{text}: {:?}", disk.wrongs);
-    let counts = promised.top().expect("a first level").cache().counts();
+    let counts = promised.clients().first().expect("a first level").cache().counts();
     let stats = client.stats();
     let first = [stats.reads, stats.read_hits, stats.writes, stats.write_hits, stats.evictions];
     assert_eq!(first, counted(counts), "{text}");

@@ -3,7 +3,7 @@
 use undercroft_level::placement::Placement;
 use undercroft_level::{Asker, Knowledge, Level, Request};
 use undercroft_policy::{Reference, Spec, WriteMode};
-use undercroft_sim::tree::Hierarchy;
+use undercroft_sim::tree::Tree;
 
 use crate::placement::{ALLOCATE, hierarchy, names, validate};
 use crate::support::{Random, seeds};
@@ -16,10 +16,10 @@ fn evicted_blocks_are_of_use_unless_the_access_places_better() {
     let loops = |lower: u32, told: bool| {
         let mut levels = hierarchy(&[("lru", 4), ("lru", lower)], "eviction,on-hit=adaptive");
         if !told {
-            levels.silence_client();
+            levels.silence_clients();
         }
         let begins = levels.lower()[0].placement().unwrap().places_evicted();
-        (0..20_000).for_each(|n| _ = levels.reference(Reference::new(n % 50, false)));
+        (0..20_000).for_each(|n| _ = levels.refer(Reference::new(n % 50, false)));
         (begins, levels.lower()[0].placement().unwrap().places_evicted())
     };
     assert_eq!(loops(64, false), (true, false));
@@ -45,19 +45,19 @@ fn adaptive_placement_holds_together() {
             let capacity = 1 + random.below(200);
             let spec = Spec::parse(name).unwrap();
             let level = Level::new(&spec, capacity, &placement, ALLOCATE, 1).unwrap();
-            let mut ours = Hierarchy::below_a_client(level);
-            ours.set_store_busy(0.3);
+            let mut ours = Tree::line(None, vec![level]).unwrap();
+            ours.set_store_busy(0, 0.3);
             let mut held: Vec<u32> = Vec::new();
             for step in 0..4000 {
                 let block = random.block(3 * capacity + 20);
                 held.retain(|&b| b != block);
-                ours.reference(Reference::new(block, random.below(9) == 0));
+                ours.refer(Reference::new(block, random.below(9) == 0));
                 held.push(block);
                 if held.len() > 20 {
                     let gone = held.remove(0);
                     // Some evictions never become known.
                     if gone % 4 > 0 {
-                        ours.client_evicted(gone);
+                        ours.client_evicted(gone.into());
                     }
                 }
                 if step % 16 == 0 {
@@ -70,7 +70,7 @@ fn adaptive_placement_holds_together() {
     let mut exact = hierarchy(&[("lru", 20), ("lru", 40)], "eviction,on-hit=adaptive");
     let mut random = Random(1);
     for _ in 0..20_000 {
-        exact.reference(Reference::read(random.block(200)));
+        exact.refer(Reference::read(random.block(200)));
     }
     assert_eq!(exact.lower()[0].placement().unwrap().counts().foreseen, 0);
 }
@@ -123,13 +123,13 @@ fn auto_below_a_silent_client_is_placement_at_the_access() {
 fn auto_places_at_eviction_on_evidence() {
     let loops = |upper: u32, blocks: u32, placement: &str, busy: f64| {
         let mut levels = hierarchy(&[("lru", upper), ("lru", 64)], placement);
-        levels.set_store_busy(busy);
+        levels.set_store_busy(0, busy);
         assert!(!levels.lower()[0].placement().unwrap().places_evicted());
         assert!(
             levels.lower()[0].placement().unwrap().asks_for_contents(),
             "to learn who hands any over"
         );
-        (0..20_000).for_each(|n| _ = levels.reference(Reference::new(n % blocks, false)));
+        (0..20_000).for_each(|n| _ = levels.refer(Reference::new(n % blocks, false)));
         validate(&levels).unwrap();
         let lower = &levels.lower()[0];
         let placed = lower.placement().unwrap().counts();

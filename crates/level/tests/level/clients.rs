@@ -1,5 +1,5 @@
-//! Several clients above servers: small cases by hand, one client against the hierarchy of one,
-//! and a naive model of the last-copy rule. The parts of a server are in `parts.rs`.
+//! Several clients above servers: small cases by hand, one client against levels in a line, and
+//! a naive model of the last-copy rule. The parts of a server are in `parts.rs`.
 //!
 //! A failure prints the seed; `UNDERCROFT_SEED=n` runs that one again.
 
@@ -9,9 +9,7 @@ use crate::support::{Random, seeds};
 use undercroft_level::placement::Placement;
 use undercroft_level::{DenseLevel, Level};
 use undercroft_policy::{Context, PolicyInfo, Reference, Spec, WriteMode, policies};
-use undercroft_sim::tree::{
-    Cluster, ClusterRules, Division, Hierarchy, ServerSpec, Source, rendezvous,
-};
+use undercroft_sim::tree::{Division, Found, Server, ServerSpec, Tree, rendezvous};
 
 // ------------------------------------------------------------------ by hand
 
@@ -21,22 +19,22 @@ fn the_last_copy_is_placed() {
     let (a, b) = (1, 2);
     for peer_fetch in [false, true] {
         let spec = server("lru", 2, "eviction,on-hit=move", Division::Shared);
-        let mut ours = cluster(&clients(2, "lru", 1), &[spec], rules(true, peer_fetch));
-        let from = |peer: usize| if peer_fetch { Source::Peer(peer) } else { Source::Disk };
-        let steps: [(usize, u64, Source, &[u64]); 6] = [
-            (0, a, Source::Disk, &[]),
+        let mut ours = cluster(clients(2, "lru", 1), &[spec], rules(true, peer_fetch));
+        let from = |peer: usize| if peer_fetch { Found::Peer(peer) } else { Found::Disk };
+        let steps: [(usize, u64, Found, &[u64]); 6] = [
+            (0, a, Found::Disk, &[]),
             (1, a, from(0), &[]),
             // The first gives A up; the second has it still.
-            (0, b, Source::Disk, &[]),
+            (0, b, Found::Disk, &[]),
             (1, b, from(0), &[a]),
             // A goes up; of B there is a copy left.
-            (0, a, Source::Server(0), &[]),
+            (0, a, Found::Cache(2), &[]),
             (1, a, from(0), &[b]),
         ];
         for (i, (client, block, source, below)) in steps.into_iter().enumerate() {
             let cold = i == 0 || i == 2;
             assert_eq!(ours.reference(client, block, false, cold), source, "{peer_fetch} {i}");
-            assert_eq!(held(&ours.servers()[0]), below, "{peer_fetch} {i}");
+            assert_eq!(held(&ours.servers(0)[0]), below, "{peer_fetch} {i}");
             ours.validate().unwrap();
         }
         let counts = ours.counts();
@@ -53,24 +51,25 @@ fn the_last_copy_is_placed() {
 fn a_shared_block_stays_where_clients_do_not_serve_each_other() {
     for (peer_fetch, below) in [(false, &[1_u64][..]), (true, &[])] {
         let spec = server("lru", 2, "eviction,on-hit=move", Division::Shared);
-        let mut ours = cluster(&clients(2, "lru", 1), &[spec], rules(true, peer_fetch));
+        let mut ours = cluster(clients(2, "lru", 1), &[spec], rules(true, peer_fetch));
         ours.reference(0, 1, false, true);
         ours.reference(0, 2, false, true);
-        assert_eq!(ours.reference(1, 1, true, false), Source::Server(0));
-        assert_eq!(ours.reference(0, 1, false, false), Source::Server(0));
+        assert_eq!(ours.reference(1, 1, true, false), Found::Cache(2));
+        assert_eq!(ours.reference(0, 1, false, false), Found::Cache(2));
         let mut expected = below.to_vec();
         expected.push(2);
-        assert_eq!(held(&ours.servers()[0]), expected);
+        assert_eq!(held(&ours.servers(0)[0]), expected);
         ours.validate().unwrap();
     }
 }
 
 // ------------------------------------------------------------------ one client
 
-/// One client above one server is the hierarchy of two levels, for every policy.
+/// One client above one server is two levels in a line, for every policy: that it could share data,
+/// and that its server could be divided, changes nothing.
 #[test]
-fn one_client_is_a_hierarchy() {
-    // Only a hierarchy tells a content-aware client anything.
+fn one_client_is_a_line() {
+    // A content-aware client is told what blocks of the line's numbers the server holds.
     let alone = |info: &&&PolicyInfo| info.name != "opt" && !info.is_content_aware();
     for info in policies().iter().filter(alone) {
         for placement in [
@@ -95,10 +94,10 @@ fn one_client(policy: &str, placement: &str, division: Division, shares_data: bo
         let spec = Spec::parse(policy).unwrap();
         let lower = Level::new(&spec, sizes[1], &rules_text, ALLOCATE, 0).unwrap();
         let top = spec.build(&Context::new(sizes[0])).unwrap();
-        let mut theirs = Hierarchy::new(top, ALLOCATE, vec![lower]).unwrap();
+        let mut theirs = Tree::line(Some((top, ALLOCATE)), vec![lower]).unwrap();
         let blocks = 100;
         let mut ours = cluster(
-            &clients(1, policy, sizes[0]),
+            clients(1, policy, sizes[0]),
             &[server(policy, sizes[1], placement, division)],
             rules(shares_data, shares_data),
         );
@@ -109,32 +108,14 @@ fn one_client(policy: &str, placement: &str, division: Division, shares_data: bo
             let is_write = random.below(5) == 0;
             let source = ours.reference(0, block.into(), is_write, block >= known);
             known = known.max(block + 1);
-            let found = theirs.reference(Reference::new(block, is_write));
-            let expected = match found {
-                None => Source::Disk,
-                Some(0) => Source::Own,
-                Some(_) => Source::Server(0),
-            };
+            let found = theirs.refer(Reference::new(block, is_write));
             let at = format!("{policy} {placement} UNDERCROFT_SEED={seed} step {step}");
-            assert_eq!(source, expected, "{at}");
+            assert_eq!(source, found.map_or(Found::Disk, Found::Cache), "{at}");
         }
-        let lower = &theirs.lower()[0];
-        let (top, below) = ours.level_counts();
-        let without_known = |mut counts: undercroft_policy::Counts| {
-            counts.known = 0;
-            counts
-        };
-        assert_eq!(
-            top,
-            without_known(*theirs.top().unwrap().cache().counts()),
-            "{policy} {placement}"
-        );
-        assert_eq!(below, *lower.cache().counts(), "{policy} {placement}");
-        assert_eq!(
-            ours.placement_counts(),
-            lower.placement().unwrap().counts(),
-            "{policy} {placement}"
-        );
+        let mut levels = theirs.level_counts();
+        levels[0].known = 0;
+        assert_eq!(ours.level_counts(), levels, "{policy} {placement}");
+        assert_eq!(ours.placement_counts(), theirs.placement_counts(), "{policy} {placement}");
         ours.validate().unwrap();
     }
 }
@@ -146,8 +127,8 @@ fn one_client_with_placement_at_the_access() {
         let build = |capacity| Spec::parse("mq").unwrap().build(&Context::new(capacity)).unwrap();
         let mut levels = [DenseLevel::new(build(7), mode), DenseLevel::new(build(20), mode)];
         let spec = ServerSpec { write_mode: mode, ..server("mq", 20, "access", Division::Benefit) };
-        let rules = ClusterRules { write_mode: mode, ..rules(false, false) };
-        let mut ours = cluster(&clients(1, "mq", 7), &[spec], rules);
+        let client = vec![Level::of_policy(build(7), mode, 0)];
+        let mut ours = cluster(client, &[spec], rules(false, false));
         let mut random = Random(1);
         let mut known = 0;
         for _ in 0..5000 {
@@ -161,7 +142,7 @@ fn one_client_with_placement_at_the_access() {
             levels[1].replay(100, &below, None);
         }
         let strip = |level: &DenseLevel| undercroft_policy::Counts { known: 0, ..*level.counts() };
-        assert_eq!(ours.level_counts(), (strip(&levels[0]), strip(&levels[1])), "{mode:?}");
+        assert_eq!(ours.level_counts(), levels.each_ref().map(strip), "{mode:?}");
     }
 }
 
@@ -181,10 +162,10 @@ impl Naive {
         (0..self.clients.len()).filter(holds).collect()
     }
 
-    fn reference(&mut self, client: usize, b: u32, is_write: bool) -> Source {
+    fn reference(&mut self, client: usize, b: u32, is_write: bool) -> Found {
         let step = self.clients[client].access(b);
         let home = rendezvous(b.into(), self.servers.len());
-        let mut source = Source::Own;
+        let mut source = Found::Cache(client);
         if is_write || !step.hit {
             let others: Vec<_> = self.holders(b).into_iter().filter(|&i| i != client).collect();
             let others = if self.shares_data { others } else { Vec::new() };
@@ -200,10 +181,10 @@ impl Naive {
                 }
             }
             source = match others.first() {
-                _ if step.hit => Source::Own,
-                _ if here => Source::Server(home),
-                Some(&peer) if self.peer_fetch && !is_write => Source::Peer(peer),
-                _ => Source::Disk,
+                _ if step.hit => source,
+                _ if here => Found::Cache(self.clients.len() + home),
+                Some(&peer) if self.peer_fetch && !is_write => Found::Peer(peer),
+                _ => Found::Disk,
             };
         }
         for victim in step.evicted {
@@ -237,7 +218,7 @@ fn the_last_copy_rule_equals_the_naive_model() {
                 peer_fetch,
             };
             let all = clients(count, policy, size);
-            let mut ours = cluster(&all, &specs, rules(shares_data, peer_fetch));
+            let mut ours = cluster(all, &specs, rules(shares_data, peer_fetch));
             for step in 0..800 {
                 let client = random.below(count as u32) as usize;
                 let own = if shares_data { 0 } else { 100 * client as u32 };
@@ -245,14 +226,14 @@ fn the_last_copy_rule_equals_the_naive_model() {
                 let at = format!("{policy} UNDERCROFT_SEED={seed} step {step}");
                 let source = ours.reference(client, block.into(), is_write, false);
                 assert_eq!(source, theirs.reference(client, block, is_write), "{at}");
-                for (server, naive) in ours.servers().iter().zip(&theirs.servers) {
+                for (server, naive) in ours.servers(0).iter().zip(&theirs.servers) {
                     let naive: Vec<u64> = naive.resident().into_iter().map(u64::from).collect();
                     assert_eq!(held(server), naive, "{at}");
                 }
                 ours.validate().unwrap_or_else(|what| panic!("{at}: {what}"));
             }
-            let (top, below) = ours.level_counts();
-            let served = |count: fn(&undercroft_sim::tree::ClusterCounts) -> u64| {
+            let [top, below] = ours.level_counts()[..] else { panic!("two depths") };
+            let served = |count: fn(&undercroft_sim::tree::BelowCounts) -> u64| {
                 ours.counts().iter().map(count).sum::<u64>()
             };
             let missed = top.reads - top.read_hits;
@@ -268,15 +249,15 @@ fn the_last_copy_rule_equals_the_naive_model() {
 #[test]
 fn of_two_equal_clients_the_second_fetches_from_the_first() {
     let spec = server("lru", 40, "eviction,on-hit=move", Division::Shared);
-    let mut ours = cluster(&clients(2, "lru", 10), &[spec], rules(true, true));
+    let mut ours = cluster(clients(2, "lru", 10), &[spec], rules(true, true));
     let mut random = Random(3);
     for _ in 0..5000 {
         let block = random.block(100).into();
         let first = ours.reference(0, block, false, false);
         let second = ours.reference(1, block, false, false);
         match first {
-            Source::Own => assert_eq!(second, Source::Own),
-            _ => assert_eq!(second, Source::Peer(0)),
+            Found::Cache(0) => assert_eq!(second, Found::Cache(1)),
+            _ => assert_eq!(second, Found::Peer(0)),
         }
     }
     assert_eq!(ours.counts()[1].peer_hits + ours.clients()[1].cache().counts().read_hits, 5000);
@@ -290,18 +271,19 @@ fn what_contradicts_itself_is_refused_with_the_reason() {
     let one = server("lru", 4, "eviction,on-hit=move", Division::Shared);
     let divided = ServerSpec { division: Division::Benefit, ..one.clone() };
     let opt = ServerSpec { policy: Spec::parse("opt").unwrap(), ..one.clone() };
-    let many = clients(65, "lru", 1);
     for (count, servers, rules, why) in [
-        (0, std::slice::from_ref(&one), rules(false, false), "expected 1 to 64"),
-        (65, std::slice::from_ref(&one), rules(false, false), "expected 1 to 64"),
-        (2, &[][..], rules(false, false), "at least 1"),
+        (65, std::slice::from_ref(&one), rules(false, false), "at most 64"),
+        (2, &[][..], rules(false, false), "needs a server"),
         (2, std::slice::from_ref(&one), rules(false, true), "nothing to serve"),
         (2, std::slice::from_ref(&divided), rules(true, false), "share data"),
         (5, std::slice::from_ref(&divided), rules(false, false), "at least one block each"),
         (1, &[opt], rules(false, false), "opt"),
     ] {
-        let result = Cluster::new(&many[..count], servers, |_| 0, rules);
-        let error = result.map(|_| ()).unwrap_err().to_string();
+        let servers = servers.iter().map(|spec| Server::new(spec, count, 0));
+        let tree = servers
+            .collect::<Result<Vec<_>, _>>()
+            .and_then(|servers| Tree::new(clients(count, "lru", 1), vec![servers], |_| 0, rules));
+        let error = tree.map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(why), "{why}: {error}");
     }
 }

@@ -1,9 +1,8 @@
-//! What the tests of clusters share: making one, and what its servers hold.
+//! What the tests of clients above servers share: making them, and what the servers hold.
 
-use undercroft_policy::{Spec, WriteMode};
-use undercroft_sim::tree::{
-    Client, Cluster, ClusterRules, Division, Server, ServerSpec, rendezvous,
-};
+use undercroft_level::Level;
+use undercroft_policy::{Context, Spec, WriteMode};
+use undercroft_sim::tree::{Division, Server, ServerSpec, Tree, TreeRules, rendezvous};
 
 pub(crate) const ALLOCATE: WriteMode = WriteMode::Allocate;
 
@@ -22,17 +21,21 @@ pub(crate) fn server(
     }
 }
 
-pub(crate) fn rules(shares_data: bool, peer_fetch: bool) -> ClusterRules {
-    ClusterRules { shares_data, peer_fetch, write_mode: ALLOCATE }
+pub(crate) fn rules(shares_data: bool, peer_fetch: bool) -> TreeRules {
+    TreeRules { shares_data, peer_fetch }
 }
 
-pub(crate) fn clients(count: usize, policy: &str, capacity: u32) -> Vec<Client> {
-    vec![Client { policy: Spec::parse(policy).expect(policy), capacity }; count]
+pub(crate) fn clients(count: usize, policy: &str, capacity: u32) -> Vec<Level> {
+    let policy = Spec::parse(policy).expect(policy);
+    let cache = || policy.build(&Context::new(capacity)).unwrap();
+    (0..count).map(|_| Level::of_policy(cache(), ALLOCATE, 0)).collect()
 }
 
-pub(crate) fn cluster(clients: &[Client], servers: &[ServerSpec], rules: ClusterRules) -> Cluster {
+pub(crate) fn cluster(clients: Vec<Level>, servers: &[ServerSpec], rules: TreeRules) -> Tree {
     let count = servers.len();
-    Cluster::new(clients, servers, move |block| rendezvous(block, count), rules).unwrap()
+    let servers = servers.iter().map(|spec| Server::new(spec, clients.len(), 0).unwrap());
+    let below = vec![servers.collect()];
+    Tree::new(clients, below, move |block| rendezvous(block, count), rules).unwrap()
 }
 
 pub(crate) fn held(server: &Server) -> Vec<u64> {

@@ -15,7 +15,7 @@ use undercroft_level::content::{
 };
 use undercroft_level::placement::Placement;
 use undercroft_policy::{Awareness, Context, Reference, Spec, WriteMode};
-use undercroft_sim::tree::Hierarchy;
+use undercroft_sim::tree::Tree;
 
 fn example(id: &str) -> Value {
     let data: Value = serde_json::from_str(include_str!(
@@ -419,7 +419,7 @@ fn above_eviction_based_placement_the_first_level_knows_exactly() {
         let lower = Spec::parse(["lru", "mq"][random.below(2) as usize]).unwrap();
         let lower = Level::new(&lower, c2, &placement, mode, 0).unwrap();
         let upper = Spec::parse("lru-ca").unwrap().build(&Context::new(c1)).unwrap();
-        let mut ours = Hierarchy::new(upper, mode, vec![lower]).unwrap();
+        let mut ours = Tree::line(Some((upper, mode)), vec![lower]).unwrap();
         let mut naive = model("lru-ca", c1);
         let mut known = 0;
         for step in 0..1500 {
@@ -430,9 +430,9 @@ fn above_eviction_based_placement_the_first_level_knows_exactly() {
                 naive.learn(b, holds);
                 duplicates += u32::from(holds && naive.resident().contains(&b));
             }
-            ours.reference(Reference::new(block, random.below(5) == 0));
+            ours.refer(Reference::new(block, random.below(5) == 0));
             naive.access(block);
-            let mut residents = ours.top().unwrap().cache().policy().residents();
+            let mut residents = ours.clients().first().unwrap().cache().policy().residents();
             residents.sort_unstable();
             assert_eq!(residents, naive.resident(), "{text} step {step} UNDERCROFT_SEED={seed}");
         }

@@ -122,7 +122,7 @@ fn the_client_that_gains_gets_the_room() {
         for seed in seeds(3) {
             let mut random = Random(seed);
             let spec = server("lru", 200, placement, Division::Benefit);
-            let mut ours = cluster(&clients(2, "lru", 10), &[spec], rules(false, false));
+            let mut ours = cluster(clients(2, "lru", 10), &[spec], rules(false, false));
             let mut scan = 1_000_000;
             for step in 0..40_000 {
                 // One goes round 150 blocks at random, the other never comes back.
@@ -132,16 +132,16 @@ fn the_client_that_gains_gets_the_room() {
                     scan += 1;
                     ours.reference(1, scan, false, true);
                 }
-                let parts = ours.servers()[0].parts().iter();
+                let parts = ours.servers(0)[0].parts().iter();
                 let sizes: Vec<_> = parts.map(|part| part.policy().capacity()).collect();
                 assert_eq!(sizes.iter().sum::<u32>(), 200, "UNDERCROFT_SEED={seed} step {step}");
                 if step % 64 == 0 {
                     ours.validate().unwrap_or_else(|e| panic!("UNDERCROFT_SEED={seed}: {e}"));
                 }
             }
-            let first = ours.servers()[0].parts()[0].policy().capacity();
+            let first = ours.servers(0)[0].parts()[0].policy().capacity();
             assert!(first >= 140, "{placement} UNDERCROFT_SEED={seed}: {first}");
-            assert!(ours.servers()[0].moved() >= 40);
+            assert!(ours.servers(0)[0].moved() >= 40);
         }
     }
 }
@@ -157,7 +157,7 @@ fn every_policy_bears_being_resized() {
                 let mut random = Random(seed);
                 let spec = server(info.name, 60 + random.below(200), placement, Division::Benefit);
                 let capacity = spec.capacity;
-                let mut ours = cluster(&clients(3, "lru", 5), &[spec], rules(false, false));
+                let mut ours = cluster(clients(3, "lru", 5), &[spec], rules(false, false));
                 let at = format!("{} {placement} UNDERCROFT_SEED={seed}", info.name);
                 let mut known = [0; 3];
                 for step in 0..6000 {
@@ -172,11 +172,11 @@ fn every_policy_bears_being_resized() {
                     ours.reference(client, block, random.below(6) == 0, cold);
                     if step % 32 == 0 {
                         ours.validate().unwrap_or_else(|e| panic!("{at} step {step}: {e}"));
-                        let held = held(&ours.servers()[0]).len() as u32;
+                        let held = held(&ours.servers(0)[0]).len() as u32;
                         assert!(held <= capacity, "{at} step {step}: {held} of {capacity}");
                     }
                 }
-                assert!(ours.servers()[0].moved() > 0, "{at}");
+                assert!(ours.servers(0)[0].moved() > 0, "{at}");
             }
         }
     }
@@ -189,13 +189,13 @@ fn a_block_is_at_its_home_and_nowhere_else() {
     let specs: Vec<_> = [30, 20, 10]
         .map(|size| server("lru", size, "eviction,on-hit=move", Division::Shared))
         .to_vec();
-    let mut ours = cluster(&clients(3, "lru", 10), &specs, rules(true, false));
+    let mut ours = cluster(clients(3, "lru", 10), &specs, rules(true, false));
     let mut random = Random(1);
     for _ in 0..5000 {
         let client = random.below(3) as usize;
         ours.reference(client, random.block(300).into(), random.below(9) == 0, false);
     }
-    for (number, server) in ours.servers().iter().enumerate() {
+    for (number, server) in ours.servers(0).iter().enumerate() {
         let held = held(server);
         assert_eq!(held.len() as u32, specs[number].capacity);
         assert!(held.iter().all(|&block| rendezvous(block, 3) == number));

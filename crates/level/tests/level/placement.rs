@@ -9,7 +9,7 @@ use serde_json::Value;
 use undercroft_level::placement::Placement;
 use undercroft_level::{Level, Referred};
 use undercroft_policy::{Context, Evictions, Policy, Reference, Spec, WriteMode, policies};
-use undercroft_sim::tree::{Hierarchy, Move};
+use undercroft_sim::tree::{Move, Tree};
 
 pub(crate) const ALLOCATE: WriteMode = WriteMode::Allocate;
 
@@ -18,23 +18,23 @@ fn policy(text: &str, capacity: u32) -> Box<dyn Policy> {
 }
 
 /// A hierarchy of the first policy above the others.
-pub(crate) fn hierarchy(levels: &[(&str, u32)], placement: &str) -> Hierarchy {
+pub(crate) fn hierarchy(levels: &[(&str, u32)], placement: &str) -> Tree {
     let placement: Placement = placement.parse().expect(placement);
     let lower = levels[1..].iter().map(|&(text, capacity)| {
         let spec = Spec::parse(text).expect(text);
         Level::new(&spec, capacity, &placement, ALLOCATE, 7).expect(text)
     });
     let lower = lower.collect();
-    Hierarchy::new(policy(levels[0].0, levels[0].1), ALLOCATE, lower).unwrap()
+    Tree::line(Some((policy(levels[0].0, levels[0].1), ALLOCATE)), lower).unwrap()
 }
 
 fn residents(level: &Level) -> Vec<u32> {
     level.cache().residents().iter().map(|&(block, _)| block as u32).collect()
 }
 
-pub(crate) fn validate(hierarchy: &Hierarchy) -> Result<(), String> {
-    hierarchy.top().map_or(Ok(()), Level::validate)?;
-    hierarchy.lower().iter().try_for_each(Level::validate)
+pub(crate) fn validate(hierarchy: &Tree) -> Result<(), String> {
+    hierarchy.clients().first().map_or(Ok(()), Level::validate)?;
+    hierarchy.lower().into_iter().try_for_each(Level::validate)
 }
 
 // ------------------------------------------------------------------ the worked examples
@@ -68,7 +68,7 @@ fn setting(e: &Value) -> Option<(Vec<(String, u32)>, String)> {
 
 /// What a reference moved, in the words of the examples.
 fn events(moves: &[Move], is_global: bool) -> Vec<Value> {
-    let letter = |e: u32| char::from(b'A' + e as u8).to_string();
+    let letter = |e: u64| char::from(b'A' + e as u8).to_string();
     let gone = moves.iter().filter(|m| matches!(m, Move::Dropped(..)));
     let rest = moves.iter().filter(|m| !matches!(m, Move::Dropped(..)));
     let word = |m: &Move| match *m {
@@ -101,7 +101,7 @@ fn worked_examples() {
         let mut ours = hierarchy(&levels, &placement);
         let (mut result, mut moved) = (Vec::new(), Vec::new());
         for (i, &block) in letters(&e["refs"]).iter().enumerate() {
-            let found = ours.reference(Reference::read(block));
+            let found = ours.refer(Reference::read(block));
             result.push(found.map_or("D".into(), |level| format!("L{}", level + 1)));
             let words = events(ours.moves(), placement == "gl");
             if !words.is_empty() {
@@ -120,12 +120,12 @@ fn worked_examples() {
 }
 
 /// The final content and the state of an example.
-fn check_end(id: &str, ours: &Hierarchy, e: &Value) {
+fn check_end(id: &str, ours: &Tree, e: &Value) {
     for (key, expected) in e["final"].as_object().unwrap() {
         let level: usize = key[1..2].parse().unwrap();
         let mut held = match level {
-            1 => ours.top().unwrap().cache().policy().residents(),
-            _ => residents(&ours.lower()[level - 2]),
+            1 => ours.clients().first().unwrap().cache().policy().residents(),
+            _ => residents(ours.lower()[level - 2]),
         };
         let mut expected = letters(expected);
         if ["gl-2q-1", "gl-mq-1"].contains(&id) && level == 2 {
@@ -135,7 +135,8 @@ fn check_end(id: &str, ours: &Hierarchy, e: &Value) {
         }
         assert_eq!(held, expected, "{id} {key}");
     }
-    let lowest = ours.lower().last().unwrap();
+    let lower = ours.lower();
+    let lowest = lower.last().unwrap();
     let counted = lowest.placement().unwrap().counts();
     let demoted: Vec<_> =
         ours.lower().iter().map(|level| level.placement().unwrap().counts().demotions_in).collect();
@@ -233,11 +234,11 @@ fn check_one_lru(refs: &[u32], sizes: &[u32]) -> Result<(), String> {
     let levels: Vec<_> = sizes.iter().map(|&size| ("lru", size)).collect();
     let mut ours = hierarchy(&levels, "gl");
     for (i, (&block, level)) in refs.iter().zip(stack_levels(refs, sizes)).enumerate() {
-        let found = ours.reference(Reference::read(block));
+        let found = ours.refer(Reference::read(block));
         if found != level {
             return Err(format!("{sizes:?}, step {i}: level {found:?}, stack {level:?}"));
         }
-        let mut all = ours.top().unwrap().cache().policy().residents();
+        let mut all = ours.clients().first().unwrap().cache().policy().residents();
         ours.lower().iter().for_each(|level| all.extend(residents(level)));
         let count = all.len();
         all.sort_unstable();
@@ -285,10 +286,10 @@ fn eviction_placement_that_moves_is_global() {
             let mut gl = hierarchy(&levels, "gl");
             for step in 0..1500 {
                 let reference = Reference::new(random.block(blocks), random.below(4) == 0);
-                let found = (ev.reference(reference), gl.reference(reference));
+                let found = (ev.refer(reference), gl.refer(reference));
                 let at = format!("{} UNDERCROFT_SEED={seed} step {step}", info.name);
                 assert_eq!(found.0, found.1, "{at}");
-                assert_eq!(residents(&ev.lower()[0]), residents(&gl.lower()[0]), "{at}");
+                assert_eq!(residents(ev.lower()[0]), residents(gl.lower()[0]), "{at}");
             }
             let (ev, gl) = (&ev.lower()[0], &gl.lower()[0]);
             assert_eq!(ev.cache().counts(), gl.cache().counts());
@@ -313,8 +314,8 @@ fn global_placement_is_exclusive() {
         let blocks = 2 + random.below(60);
         let mut ours = hierarchy(&levels, "gl");
         for step in 0..800 {
-            ours.reference(Reference::read(random.block(blocks)));
-            let mut all = ours.top().unwrap().cache().policy().residents();
+            ours.refer(Reference::read(random.block(blocks)));
+            let mut all = ours.clients().first().unwrap().cache().policy().residents();
             ours.lower().iter().for_each(|level| all.extend(residents(level)));
             let count = all.len();
             all.sort_unstable();
@@ -433,7 +434,7 @@ fn against_naive(
         skipped: 0,
     };
     for (i, &reference) in refs.iter().enumerate() {
-        let found = ours.reference(reference);
+        let found = ours.refer(reference);
         let expected = theirs.reference(reference.entry(), reference.is_write());
         let at = || format!("{levels:?} {placement}, step {i} {reference:?}");
         if found != expected {
@@ -513,22 +514,24 @@ fn senseless_combinations_are_refused_with_the_reason() {
         Level::new(&Spec::parse(name).unwrap(), 2, &placement, ALLOCATE, 1)
     };
     let refused = |result: Result<_, undercroft_level::placement::PlacementError>| {
-        result.map(|_: Hierarchy| ()).unwrap_err().to_string()
+        result.map(|_: Tree| ()).unwrap_err().to_string()
     };
     for placement in ["gl", "eviction,on-hit=move"] {
         let error = lower("opt", placement).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("opt") && error.contains("use access"), "{error}");
     }
-    let error =
-        refused(Hierarchy::new(policy("lru", 2), ALLOCATE, vec![lower("lru", "access").unwrap()]));
+    let error = refused(Tree::line(
+        Some((policy("lru", 2), ALLOCATE)),
+        vec![lower("lru", "access").unwrap()],
+    ));
     assert!(error.contains("level below"), "{error}");
-    let error = refused(Hierarchy::new(policy("lru", 2), ALLOCATE, vec![]));
+    let error = refused(Tree::line(Some((policy("lru", 2), ALLOCATE)), vec![]));
     assert!(error.contains("level below"), "{error}");
     let two = vec![
         lower("lru", "eviction,on-hit=move").unwrap(),
         lower("lru", "eviction,on-hit=move").unwrap(),
     ];
-    let error = refused(Hierarchy::new(policy("lru", 2), ALLOCATE, two));
+    let error = refused(Tree::line(Some((policy("lru", 2), ALLOCATE)), two));
     assert!(error.contains("use gl"), "{error}");
 }
 
@@ -536,13 +539,13 @@ fn senseless_combinations_are_refused_with_the_reason() {
 fn what_was_just_written_is_placed_without_a_reload() {
     let mut ours = hierarchy(&[("lru", 2), ("lru", 4)], "eviction,on-hit=move,staging=2");
     for block in 0..2 {
-        ours.reference(Reference::write(block));
+        ours.refer(Reference::write(block));
     }
-    ours.reference(Reference::read(2));
+    ours.refer(Reference::read(2));
     assert_eq!(ours.moves(), [Move::Staged(0, 1)]);
-    ours.reference(Reference::read(3));
+    ours.refer(Reference::read(3));
     assert_eq!(ours.moves(), [Move::Staged(1, 1)]);
-    ours.reference(Reference::read(4));
+    ours.refer(Reference::read(4));
     assert_eq!(ours.moves(), [Move::Reloaded(2, 1)]);
     let counts = ours.lower()[0].placement().unwrap().counts();
     assert_eq!((counts.staged, counts.reloads, counts.staged_hits), (2, 1, 0));

@@ -18,7 +18,7 @@ use undercroft_policy::{Context, Reference, Spec, WriteMode, policies};
 use undercroft_server::{
     Answer, Caller, CooperationStats, ReceivedHints, Volume, VolumeConfig, Write,
 };
-use undercroft_sim::tree::Hierarchy;
+use undercroft_sim::tree::Tree;
 
 const BLOCK: u64 = 4096;
 
@@ -116,7 +116,7 @@ async fn agree(mut config: VolumeConfig, upper: &str, demotes: bool, random: &mu
     let policy = || Spec::parse(upper).unwrap().build(&Context::new(12)).unwrap();
     let rule = config.placement;
     let lower = Level::new(&config.policy, config.cache_blocks, &rule, mode, 0);
-    let mut simulated = Hierarchy::new(policy(), mode, vec![lower.unwrap()]).unwrap();
+    let mut simulated = Tree::line(Some((policy(), mode)), vec![lower.unwrap()]).unwrap();
     let mut client = HashedCache::new(policy(), 1);
     let volume = open(config, &store);
     let mut model = vec![0_u8; BLOCKS as usize];
@@ -132,7 +132,7 @@ async fn agree(mut config: VolumeConfig, upper: &str, demotes: bool, random: &mu
             }
         };
         let is_write = random.one_in(4);
-        simulated.reference(Reference::new(block as u32, is_write));
+        simulated.refer(Reference::new(block as u32, is_write));
         let hit = client.reference(block, is_write, mode, || false).hit;
         let gone: Vec<u64> = client.evicted().iter().map(|evicted| evicted.block).collect();
         if is_write {

@@ -13,8 +13,9 @@ use undercroft_random::hash;
 use undercroft_trace::DenseTrace;
 
 use super::{CurvePoint, Figure, PARTS, Part, Question, Sample, Study, Upper};
-use crate::cooperation::counts_in_parts;
+
 use crate::curve::{Curve, LruStack};
+use crate::tree::counts_in_parts;
 use crate::{Config, Error, LevelConfig};
 
 /// Doublings of the size up to the one where nothing more is gained.

@@ -19,7 +19,7 @@ use undercroft_level::DenseLevel;
 use undercroft_policy::{Context, Reference, WriteMode};
 use undercroft_trace::{BlockStream, Ref};
 
-use crate::cooperation::EvictionSource;
+use crate::evictions::EvictionSource;
 use crate::{Error, LevelConfig, LevelSpec, Size};
 
 use report::scaled;

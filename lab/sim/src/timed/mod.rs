@@ -13,9 +13,8 @@ mod world;
 
 pub use outcome::TimedReport;
 
-use crate::clients;
 use crate::drive::Proceed;
-use crate::{Config, Error, Outcome, Population, Timing};
+use crate::{Config, Error, Outcome, Population, Timing, tree};
 use world::World;
 
 /// Runs clients and servers over the whole trace with a clock, with a warm-up of so many
@@ -34,13 +33,13 @@ pub(crate) fn simulate_timed<P: Proceed>(
     let (references, clients) = (population.trace().len(), population.names().len());
     timing.check()?;
     timing.check_length(references, clients, config.block_bytes)?;
-    let (cluster, by_volume) = clients::build(population, config)?;
-    let mut world = World::new(population, cluster, config, timing, warmup);
+    let (tree, by_volume) = tree::build(population, config)?;
+    let mut world = World::new(population, tree, config, timing, warmup);
     world.run(progress)?;
-    let (cluster, timed) = world.finish();
-    let mut outcome = clients::outcome(&cluster, config, by_volume);
+    let (tree, timed) = world.finish();
+    let mut outcome = tree::outcome(&tree, config, by_volume);
     if let Some(cooperation) = &mut outcome.cooperation {
-        cooperation.hint_bytes = timed.hints * crate::cooperation::HINT_BYTES;
+        cooperation.hint_bytes = timed.hints * tree::HINT_BYTES;
     }
     Ok(Outcome { timed: Some(timed), ..outcome })
 }

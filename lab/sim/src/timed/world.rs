@@ -6,7 +6,7 @@ mod counting;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::tree::{Cluster, Source};
+use crate::tree::{Found, Seen, Tree};
 use undercroft_level::PlacementStep;
 use undercroft_level::placement::{DataSource, Order, Placement, WayByCost};
 
@@ -14,7 +14,7 @@ use undercroft_random::SplitMix64;
 
 use super::disk::{Busy, Disk, Work};
 use super::link::Link;
-use crate::clients::{OfClient, Seen};
+use crate::clients::OfClient;
 use crate::costs::LEVEL_MS;
 use crate::drive::Proceed;
 use crate::timing::SERVER_NS;
@@ -73,7 +73,7 @@ struct Slot {
 pub(super) struct World<'a> {
     population: &'a Population,
     streams: Vec<OfClient<'a>>,
-    cluster: Cluster,
+    tree: Tree,
     placement: Placement,
     timing: Timing,
     block_bytes: u32,
@@ -106,13 +106,13 @@ pub(super) struct World<'a> {
 impl<'a> World<'a> {
     pub(super) fn new(
         population: &'a Population,
-        cluster: Cluster,
+        tree: Tree,
         config: &Config,
         timing: &Timing,
         warmup: u64,
     ) -> Self {
         let clients = population.names().len();
-        let servers = cluster.servers().len() as u32;
+        let servers = tree.servers(0).len() as u32;
         let blocks = config.levels.last().map_or(0, |server| server.capacity);
         let placement = config.placement();
         let per_client = timing.outstanding as usize;
@@ -124,8 +124,8 @@ impl<'a> World<'a> {
         let mut world = Self {
             population,
             streams: (0..clients).map(|client| population.of_client(client)).collect(),
-            ways: vec![WayByCost::default(); cluster.servers().len()],
-            cluster,
+            ways: vec![WayByCost::default(); tree.servers(0).len()],
+            tree,
             placement,
             timing: *timing,
             block_bytes: config.block_bytes,
@@ -208,7 +208,7 @@ impl<'a> World<'a> {
         let cold = self.seen.is_first(r.block);
         let mut victims = std::mem::take(&mut self.victims);
         victims.clear();
-        let hit = self.cluster.request(client, block, is_write, cold, &mut victims);
+        let hit = self.tree.request(client, block, is_write, cold, &mut victims);
         let mut hints = std::mem::take(&mut self.slots[at].hints);
         hints.clear();
         let is_counted = self.issued > self.warmup;
@@ -224,7 +224,7 @@ impl<'a> World<'a> {
         };
         if hit && !is_write {
             self.at(self.now + OWN_NS, Event::Done(at));
-        } else if self.cluster.order() == Order::DemoteFirst {
+        } else if self.tree.order() == Order::DemoteFirst {
             self.send_victims(at, &victims);
             self.send_request(at);
         } else {
@@ -251,8 +251,8 @@ impl<'a> World<'a> {
         }
         let client = self.slots[at].client;
         for &victim in victims {
-            let server = self.cluster.home(victim);
-            let is_of_use = self.cluster.asks_for_contents(server, client);
+            let server = self.tree.home(victim);
+            let is_of_use = self.tree.asks_for_contents(server, client);
             match self.way(server) {
                 DataSource::Demote if !is_of_use => self.slots[at].hints.push(victim),
                 DataSource::Reload => self.slots[at].hints.push(victim),
@@ -311,18 +311,18 @@ impl<'a> World<'a> {
 
     fn arrive(&mut self, at: usize) {
         let Slot { client, block, is_write, cold, .. } = self.slots[at];
-        let is_demote_first = self.cluster.order() == Order::DemoteFirst;
+        let is_demote_first = self.tree.order() == Order::DemoteFirst;
         if is_demote_first {
             self.take_hints(at);
         }
-        let source = self.cluster.serve(client, block, is_write, cold);
+        let found = self.tree.serve(client, block, is_write, cold);
         let disk = self.disk_of(block);
         if is_write {
             self.disks[disk].drop_written(block);
             self.ask_disk(disk, Work::Write(at));
         } else {
             self.disks[disk].drop_demanded(block);
-            let from_disk = source == Source::Disk;
+            let from_disk = found == Found::Disk;
             if !from_disk {
                 self.at(self.now + SERVER_NS, Event::Reply(at));
             } else if self.disks[disk].join(block, at) {
@@ -332,8 +332,8 @@ impl<'a> World<'a> {
                 self.ask_disk(disk, Work::Read(at));
             }
         }
-        let server = self.cluster.home(block);
-        while let Some((block, step)) = self.cluster.foreseen(server, client) {
+        let server = self.tree.home(block);
+        while let Some((block, step)) = self.tree.foreseen(server, client) {
             self.fetch(block, step);
         }
         if !is_demote_first {
@@ -350,12 +350,12 @@ impl<'a> World<'a> {
         for &victim in &hints {
             self.stats.hints += 1;
             // A client may have requested the block again, in a request behind this one.
-            if self.cluster.is_held(client, victim) {
+            if self.tree.is_held(client, victim) {
                 self.stats.stale += 1;
                 continue;
             }
             self.go_this_way(victim, DataSource::Reload);
-            let step = self.cluster.evicted(client, victim);
+            let step = self.tree.evicted(client, victim);
             self.fetch(victim, step);
         }
         self.slots[at].hints = hints;
@@ -363,16 +363,16 @@ impl<'a> World<'a> {
 
     fn demoted(&mut self, client: usize, block: u64) {
         self.go_this_way(block, DataSource::Demote);
-        if self.cluster.evicted(client, block) == PlacementStep::Fetch {
-            self.cluster.arrived(client, block);
+        if self.tree.evicted(client, block) == PlacementStep::Fetch {
+            self.tree.arrived(client, block);
         }
     }
 
     /// If the way down can change, tells the server how this block comes.
     fn go_this_way(&mut self, block: u64, way: DataSource) {
         if self.placement.is_by_cost() || self.placement.is_auto() {
-            let server = self.cluster.home(block);
-            self.cluster.set_way_down(server, way);
+            let server = self.tree.home(block);
+            self.tree.set_way_down(server, way);
         }
     }
 
@@ -390,7 +390,7 @@ impl<'a> World<'a> {
 
     fn disk_of(&self, block: u64) -> usize {
         let disks = u64::from(self.timing.disks);
-        self.cluster.home(block) * disks as usize + (block % disks) as usize
+        self.tree.home(block) * disks as usize + (block % disks) as usize
     }
 
     fn ask_disk(&mut self, disk: usize, work: Work) {
@@ -427,7 +427,7 @@ impl<'a> World<'a> {
         let reloaded = self.disks[disk].reloaded(block);
         if reloaded.is_wanted {
             self.go_this_way(block, DataSource::Reload);
-            self.cluster.arrived(self.population.owner(block), block);
+            self.tree.arrived(self.population.owner(block), block);
         } else {
             self.stats.unwanted += 1;
         }

@@ -44,6 +44,8 @@ pub struct Server {
     parts: Vec<Level>,
     marginal: Option<Marginal>,
     is_access_based: bool,
+    /// Whether placement at the access is switched on, whatever the placement is.
+    is_switched: bool,
     /// Whether a write removes the copy.
     invalidates: bool,
 }
@@ -68,32 +70,57 @@ impl Server {
             .then(|| Marginal::new(clients, capacity, seed))
             .transpose()?;
         let invalidates = write_mode == WriteMode::Invalidate;
-        Ok(Self { parts, marginal, is_access_based, invalidates })
+        Ok(Self { parts, marginal, is_access_based, is_switched: false, invalidates })
     }
 
-    /// See [`Cluster::number_blocks`](super::Cluster::number_blocks).
+    /// A server whose cache is this level, undivided.
+    pub fn of_level(level: Level) -> Self {
+        let is_access_based = level.placement().is_none();
+        let parts = vec![level];
+        Self { parts, marginal: None, is_access_based, is_switched: false, invalidates: false }
+    }
+
+    /// See [`Tree::number_blocks`](super::Tree::number_blocks).
     pub(super) fn number_blocks(&mut self) {
         self.parts.iter_mut().for_each(|part| part.number_blocks(None));
     }
 
-    fn part(&self, client: usize) -> usize {
+    fn at(&self, client: usize) -> usize {
         if self.parts.len() == 1 { 0 } else { client }
+    }
+
+    /// The part of a client.
+    pub fn part(&self, client: usize) -> &Level {
+        &self.parts[self.at(client)]
+    }
+
+    /// See [`Tree::set_access_based`](super::Tree::set_access_based).
+    pub(super) fn set_access_based(&mut self, is_access_based: bool) {
+        self.is_switched = is_access_based;
+    }
+
+    fn refer(&mut self, at: usize, block: u64, is_write: bool, cold: bool) -> Referred {
+        let part = &mut self.parts[at];
+        if self.is_switched {
+            part.reference_by_access(block, is_write, cold)
+        } else {
+            part.reference(block, is_write, || cold)
+        }
     }
 
     /// A client reads a block that is not in its cache. `is_shared`: another client holds the block
     /// too, so a copy here stays. `cold`: the block was never referenced before.
     pub fn read(&mut self, client: usize, block: u64, is_shared: bool, cold: bool) -> Referred {
-        let at = self.part(client);
-        let part = &mut self.parts[at];
+        let at = self.at(client);
         let read = if is_shared {
-            part.read_shared(block, cold)
+            self.parts[at].read_shared(block, cold)
         } else {
-            part.reference(block, false, || cold)
+            self.refer(at, block, false, cold)
         };
-        let keeps_hits = part.placement().is_none_or(|it| it.rules().on_hit == OnHit::Keep);
-        let keeps = read.now.is_some() || is_shared || keeps_hits;
         if let Some(marginal) = &mut self.marginal {
-            marginal.read(at, block, keeps);
+            let placement = self.parts[at].placement();
+            let keeps_hits = placement.is_none_or(|it| it.rules().on_hit == OnHit::Keep);
+            marginal.read(at, block, read.now.is_some() || is_shared || keeps_hits);
         }
         if read.now.is_some() {
             self.note_placed(at, block);
@@ -104,9 +131,8 @@ impl Server {
 
     /// A client writes a block. Returns whether there was a copy.
     pub fn write(&mut self, client: usize, block: u64, cold: bool) -> bool {
-        let at = self.part(client);
-        let part = &mut self.parts[at];
-        let Referred { hit, now, .. } = part.reference(block, true, || cold);
+        let at = self.at(client);
+        let Referred { hit, now, .. } = self.refer(at, block, true, cold);
         if self.is_access_based && now.is_some() {
             self.note_placed(at, block);
         }
@@ -120,7 +146,7 @@ impl Server {
     /// To be called after a read: the next block whose eviction is predicted, though it is not
     /// known; see [`Level::next_placement`].
     pub fn foreseen(&mut self, client: usize) -> Option<(u64, PlacementStep)> {
-        let at = self.part(client);
+        let at = self.at(client);
         let (block, step) = self.parts[at].next_placement()?;
         self.note_step(at, block, step);
         Some((block, step))
@@ -131,19 +157,26 @@ impl Server {
         if self.is_access_based {
             return PlacementStep::Skip;
         }
-        let at = self.part(client);
+        let at = self.at(client);
         let step = self.parts[at].client_evicted(block);
         self.note_step(at, block, step);
         step
     }
 
-    /// Places an evicted block, whose data is here. Do not call it if a client has read or written
-    /// the block since [`PlacementStep::Fetch`].
-    pub fn arrived(&mut self, client: usize, block: u64) {
-        let at = self.part(client);
+    /// Places an evicted block, whose data is here. Returns where that came from. Do not call it if
+    /// a client has read or written the block since [`PlacementStep::Fetch`].
+    pub fn arrived(&mut self, client: usize, block: u64) -> DataSource {
+        let at = self.at(client);
         let way = self.parts[at].placement().map_or(DataSource::Reload, |it| it.rules().down);
         self.parts[at].arrived(block, way);
         self.note_placed(at, block);
+        way
+    }
+
+    /// Tells a content-aware part whether its client holds a block.
+    pub(super) fn neighbour_holds(&mut self, client: usize, block: u64, holds: bool) {
+        let at = self.at(client);
+        self.parts[at].neighbour_holds(block, holds);
     }
 
     fn note_step(&mut self, at: usize, block: u64, step: PlacementStep) {
@@ -179,11 +212,6 @@ impl Server {
     pub fn set_store_busy(&mut self, share: f64) {
         let placements = self.parts.iter_mut().filter_map(Level::placement_mut);
         placements.for_each(|placement| placement.set_store_busy(share));
-    }
-
-    /// Whether contents of blocks that this client evicts are of use.
-    pub fn asks_for_contents(&self, client: usize) -> bool {
-        self.parts[self.part(client)].placement().is_some_and(|it| it.asks_for_contents())
     }
 
     /// Resets the counts but not the content, at the end of a warm-up.

@@ -5,7 +5,7 @@ use crate::common::{self, Random, config, seeds};
 use undercroft_level::placement::Placement;
 use undercroft_level::{CONFIDENT, Level};
 use undercroft_policy::{Context, Reference, Spec, WriteMode};
-use undercroft_sim::tree::Hierarchy;
+use undercroft_sim::tree::Tree;
 use undercroft_sim::{Config, Error, Evictions, Outcome, simulate};
 use undercroft_trace::DenseTrace;
 
@@ -28,7 +28,7 @@ fn run(
     simulate(trace, &Config { rule, evictions, ..config.clone() }, |_| ())
 }
 
-/// The simulation counts what a `Hierarchy` counts that is driven by hand, with and
+/// The simulation counts what a `Tree` counts that is driven by hand, with and
 /// without a warm-up.
 #[test]
 fn counts_what_the_levels_count() {
@@ -49,7 +49,7 @@ fn counts_what_the_levels_count() {
             });
             let lower = lower.collect();
             let top = spec(levels[0].1).build(&Context::new(levels[0].0)).unwrap();
-            let mut theirs = Hierarchy::new(top, WriteMode::Allocate, lower).unwrap();
+            let mut theirs = Tree::line(Some((top, WriteMode::Allocate)), lower).unwrap();
             let mut chunks = trace.forward();
             let mut at = 0;
             while let Some((_, chunk)) = chunks.next().unwrap() {
@@ -57,11 +57,15 @@ fn counts_what_the_levels_count() {
                     if at == warmup {
                         theirs.restart_counts();
                     }
-                    theirs.reference(Reference::new(r.block(), r.is_write()));
+                    theirs.refer(Reference::new(r.block(), r.is_write()));
                     at += 1;
                 }
             }
-            assert_eq!(&ours.levels[0], theirs.top().unwrap().cache().counts(), "{placement}");
+            assert_eq!(
+                &ours.levels[0],
+                theirs.clients().first().unwrap().cache().counts(),
+                "{placement}"
+            );
             let placed = &ours.cooperation.as_ref().unwrap().levels;
             for (i, level) in theirs.lower().iter().enumerate() {
                 assert_eq!(&ours.levels[i + 1], level.cache().counts(), "{placement}");

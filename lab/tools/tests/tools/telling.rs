@@ -5,7 +5,7 @@ use undercroft_hints::Report;
 use undercroft_level::Level;
 use undercroft_level::placement::Placement;
 use undercroft_policy::{Context, Policy, Reference, Spec, WriteMode};
-use undercroft_sim::tree::Hierarchy;
+use undercroft_sim::tree::Tree;
 use undercroft_tools::{Replay, ReplayError, replay};
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
 
@@ -42,11 +42,11 @@ async fn check(trace: &DenseTrace, l1: &str, placement: &str, report: Report, mo
     let played = replay(trace, BLOCK as u32, &served.uri, how, |_| ()).await.expect("a replay");
     assert_eq!(played.mismatches, 0, "{text}: {:?}", played.mismatched);
 
-    let mut promised = Hierarchy::new(policy(l1), mode, vec![lower(placement, mode)]).unwrap();
+    let mut promised = Tree::line(Some((policy(l1), mode)), vec![lower(placement, mode)]).unwrap();
     let mut chunks = trace.forward();
     while let Some((_, chunk)) = chunks.next().expect("a readable trace") {
         for r in chunk {
-            promised.reference(Reference::new(r.block(), r.is_write()));
+            promised.refer(Reference::new(r.block(), r.is_write()));
         }
     }
     let mut delivered = lower(placement, mode);
@@ -56,7 +56,7 @@ async fn check(trace: &DenseTrace, l1: &str, placement: &str, report: Report, mo
     assert_eq!(counted(delivered.cache().counts()), counted(expected), "{text}");
     assert!(expected.read_hits > 0 && disk.wrongs.is_empty(), "{text}: {:?}", disk.wrongs);
 
-    let top = promised.top().expect("a first level").cache().counts();
+    let top = promised.clients().first().expect("a first level").cache().counts();
     let (l1, told) = (played.l1.expect("a first level"), played.told.expect("something told"));
     assert_eq!((l1.read_hits, l1.evictions), (top.read_hits, top.evictions), "{text}");
     assert_eq!((told.evictions, told.messages, told.refused), (top.evictions, top.evictions, 0));

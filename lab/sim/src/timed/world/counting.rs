@@ -1,7 +1,7 @@
 //! The measurements during and at the end of a simulation with a clock: how busy disks and links
 //! were.
 
-use crate::tree::Cluster;
+use crate::tree::Tree;
 use undercroft_level::placement::{Load, ReloadCounts, WayByCost};
 
 use super::{Event, World};
@@ -29,7 +29,7 @@ impl World<'_> {
                 demand += now - std::mem::replace(&mut self.reviewed[disk], now);
             }
             let busy = demand as f64 / period / per_server as f64;
-            self.cluster.set_store_busy(server, busy);
+            self.tree.set_store_busy(server, busy);
             let load = Load {
                 block_bytes: self.block_bytes,
                 free_bytes_per_s,
@@ -43,7 +43,7 @@ impl World<'_> {
 
     /// Resets the counts, at the end of the warm-up.
     pub(super) fn restart(&mut self) {
-        self.cluster.restart_counts();
+        self.tree.restart_counts();
         self.disks.iter_mut().for_each(|disk| disk.reloads.restart_counts());
         self.stats = TimedOutcome::default();
         self.began = self.now;
@@ -56,7 +56,7 @@ impl World<'_> {
         (sum(|link| link.demand_ns), sum(|link| link.demotions_ns))
     }
 
-    pub(in crate::timed) fn finish(mut self) -> (Cluster, TimedOutcome) {
+    pub(in crate::timed) fn finish(mut self) -> (Tree, TimedOutcome) {
         let elapsed = (self.now - self.began).max(1) as f64;
         let mut busy = [0; 3];
         for (disk, before) in self.disks.iter().zip(&self.before) {
@@ -77,6 +77,6 @@ impl World<'_> {
             way_changes: self.ways.iter().map(WayByCost::changes).sum(),
             ..std::mem::take(&mut self.stats)
         };
-        (self.cluster, stats)
+        (self.tree, stats)
     }
 }

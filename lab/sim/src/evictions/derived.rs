@@ -97,7 +97,7 @@ impl DerivedEvictions {
     }
 
     /// The block of the `at`-th eviction, if that is known after `references` references.
-    pub(super) fn known(&self, at: usize, references: u64) -> Option<u32> {
+    pub(crate) fn known(&self, at: usize, references: u64) -> Option<u32> {
         self.after.get(at).filter(|&&after| after <= references).map(|_| self.blocks[at])
     }
 }

@@ -1,7 +1,7 @@
 //! One or more cache levels, one below the other, driven by one trace.
 //!
 //! Placement is access-based here (`docs/developer/algorithms.md`). Not here: other placements
-//! (`cooperation`), and content-aware levels (`aware.rs`); `run.rs` decides which it is.
+//! (`tree/`), and content-aware levels (`aware.rs`); `run.rs` decides which it is.
 //!
 //! Each level runs its own policy on the stream of the level above: that level's misses and, since
 //! levels are write-through, all its writes. So the levels can run one after the other on each
