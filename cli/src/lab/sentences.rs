@@ -378,3 +378,6 @@ fn significant(number: f64) -> String {
     };
     format!("{number:.digits$}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -399,6 +399,12 @@ pub(crate) mod tests {
         }
     }
 
+    /// What is said of figures: sentences, changes and assumptions.
+    fn said(figures: &Figures) -> [Vec<String>; 3] {
+        let Sentences { sentences, changes, assumptions } = sentences(figures, &measured());
+        [sentences, changes, assumptions]
+    }
+
     pub(crate) fn measured() -> Measured {
         Measured { block_bytes: 4096, reads_per_s: 1000.0, miss_costs_s: Some(0.002) }
     }
@@ -495,5 +501,96 @@ pub(crate) mod tests {
         let said = sentences(&changed, &measured()).sentences;
         assert_eq!(said[0], "Seen: 1 of 4 quarters of a turnover.");
         assert!(said[1].starts_with("mq instead of lru"), "{said:?}");
+    }
+
+    /// Figures with another placement: the hits that it adds, and the disk reads that it saves.
+    fn placed(gain: f64, error: f64, saved: f64) -> Figures {
+        let mut figures = figures(&[("lru", 1024, gain, error)]);
+        let cell = figures.cells.last_mut().unwrap();
+        cell.placement = "eviction".to_owned();
+        cell.saved = Estimate { value: saved, error: 0.01 };
+        figures
+    }
+
+    #[test]
+    fn placements_are_said_with_hits_and_disk_reads() {
+        let same = "not change the reads from the disk";
+        for (figures, would, change) in [
+            (
+                placed(0.1, 0.02, 0.05),
+                "add 10.0 +- 2.0 points of read hits, and save 50 +- 10 disk reads a second (set \
+                 placement=eviction)"
+                    .to_owned(),
+                &["placement=eviction"][..],
+            ),
+            (
+                placed(-0.1, 0.02, -0.05),
+                "lose 10.0 +- 2.0 points of read hits, and cost 50 +- 10 disk reads a second more"
+                    .to_owned(),
+                &[],
+            ),
+            (
+                placed(0.001, 0.01, 0.0),
+                format!("not change the read hits (0.1 +- 1.0 points), and {same}"),
+                &[],
+            ),
+            (
+                placed(0.1, 0.2, 0.0),
+                format!("do to the read hits what is not known (10.0 +- 20.0 points), and {same}"),
+                &[],
+            ),
+        ] {
+            let [sentences, changes, _] = said(&figures);
+            assert_eq!(sentences, [format!("Placement eviction instead of access would {would}.")]);
+            assert_eq!(changes, change);
+        }
+    }
+
+    #[test]
+    fn a_placement_that_adapts_is_said_with_the_other_way() {
+        let now = |by_eviction: f64, figures: Figures| {
+            let adapts = Some(Adapts { name: "auto", by_eviction });
+            let [sentences, changes, assumptions] = said(&Figures { adapts, ..figures });
+            assert!(changes.is_empty() && assumptions.len() == 1, "{changes:?} {assumptions:?}");
+            let end = ". It goes by its own evidence, which is newer, and not by these figures.";
+            let said = sentences[0].strip_prefix("Placement auto places blocks at their ").unwrap();
+            said.strip_suffix(end).unwrap().to_owned()
+        };
+        let other = || placed(0.1, 0.02, 0.05);
+        let would = "it would add 10.0 +- 2.0 points of read hits, and save 50 +- 10 disk reads a \
+                     second";
+        assert_eq!(now(0.0, other()), format!("access now; at their eviction {would}"));
+        let quarter = now(0.25, other());
+        let said = format!("eviction in 25 % of the cache now; at their eviction {would}");
+        assert_eq!(quarter, said);
+        let most = now(0.75, other());
+        assert_eq!(most, format!("eviction in 75 % of the cache now; at their access {would}"));
+        assert_eq!(
+            now(1.0, figures(&[])),
+            "eviction now; without evictions that clients tell, nothing can be compared"
+        );
+    }
+
+    #[test]
+    fn what_the_figures_of_a_server_rest_on() {
+        let all = |figures: &Figures| said(figures)[2].clone();
+        let lately = "The figures are of the last 100000 block reads, from 10.000 % of the \
+                      blocks; +- is the error that the truth stays within nine times in ten. \
+                      Other requests to come may differ more.";
+        let unasked = "What hints of clients would bring is not known: with placement access they \
+                       are not asked for.";
+        let mut larger = figures(&[("lru", 2048, 0.031, 0.004)]);
+        assert_eq!(all(&larger), [lately, unasked]);
+        larger.cells[1].is_full = false;
+        let all = all(&Figures { skipped_share: 0.123, misses_hints: true, ..larger });
+        assert_eq!(
+            all,
+            [
+                lately,
+                "The processor had no time for 12 % of the requests; these were left out.",
+                "No client tells what it evicts, so placements are not compared.",
+                "Larger caches are not filled yet in the simulation: they may gain more later.",
+            ]
+        );
     }
 }
