@@ -1,5 +1,8 @@
-//! A number with its error: the interval around it that holds the truth nine times in ten. How the
-//! number is worked out is in `control.rs`.
+//! A number with its error: the interval around it that holds the truth nine times in ten, and
+//! which differences of hit ratios count. How the number is worked out is in `control.rs`, and for
+//! traces in `undercroft_sim::advise`.
+
+use serde::Serialize;
 
 /// Factor of a standard error for an interval that holds the truth nine times in ten: Student's t
 /// of 31 degrees of freedom.
@@ -14,11 +17,22 @@ pub const WIDENING: f64 = 1.5;
 /// `docs/measurements/advice.md`.
 pub const WIDENING_CORRECTED: f64 = 2.3;
 
+/// A difference of the hit ratios of a trace that is not worth a change, whatever its error.
+pub const SMALL_IN_TRACES: f64 = 0.01;
+
+/// A difference of the hit ratios of a running server that is not worth a change, whatever its
+/// error.
+pub(crate) const SMALL_IN_SERVERS: f64 = 0.002;
+
+/// Errors of differences of hit ratios above this one leave open whether there is a difference.
+const VAGUE: f64 = 0.05;
+
 /// A number and its error: the interval `value - error ..= value + error` holds the truth nine
 /// times in ten.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The number.
+    /// The number. Scripts read differences only.
+    #[serde(rename = "gain")]
     pub value: f64,
     /// Half the width of the interval.
     pub error: f64,
@@ -45,6 +59,17 @@ impl Estimate {
         self.value > self.error
     }
 
+    /// What is known of a difference of hit ratios, of which `small` is not worth a change.
+    pub fn verdict(&self, small: f64) -> Verdict {
+        let least = self.error.max(small);
+        match self.value {
+            value if value > least => Verdict::Gain,
+            value if value < -least => Verdict::Loss,
+            _ if self.error > VAGUE => Verdict::Unknown,
+            _ => Verdict::None,
+        }
+    }
+
     /// The sum with another number, of which nothing is known but its error.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         Self { value: self.value + other.value, error: self.error + other.error }
@@ -59,4 +84,17 @@ impl Estimate {
     pub fn times(&self, factor: f64) -> Self {
         Self { value: self.value * factor, error: self.error * factor.abs() }
     }
+}
+
+/// What is known of a difference of hit ratios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is above its error.
+    Gain,
+    /// It is as far below 0.
+    Loss,
+    /// It is within its error, and the error is small.
+    None,
+    /// It is within its error, and the error is so large that the difference may be, too.
+    Unknown,
 }

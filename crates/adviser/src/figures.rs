@@ -47,7 +47,7 @@ pub struct Figures {
 
 /// What a placement that adapts does at present. Its cells are those of the two placements that it
 /// chooses between.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Adapts {
     /// Its name.
     pub name: &'static str,
@@ -64,7 +64,7 @@ impl Figures {
 }
 
 /// The figures of one policy, placement and size.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellFigure {
     /// Policy with its parameters.
     pub policy: String,

@@ -13,12 +13,14 @@
 //! cache itself counted corrects them (`control.rs`). Counts are kept for the last epochs only
 //! (`window.rs`), so that a workload of the past does not speak for the present one (`change.rs`).
 //!
-//! The sentences for people are made here too (`sentences.rs`, `between.rs`), so that they are the
-//! same wherever they are shown.
+//! What the figures show are *findings* (`advise.rs`, `between.rs`), and a sentence for people says
+//! each (`sentences.rs`), so that it is the same wherever it is shown. Both are for traces too:
+//! what `undercroft_sim::advise` finds there has the same type and the same writer.
 //!
 //! Not here: I/O, threads, the clock, and where references come from.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod adviser;
 mod between;
 mod budget;
@@ -28,22 +30,25 @@ mod control;
 mod curve;
 mod estimate;
 mod figures;
+mod finding;
 mod heard;
 mod plan;
 mod sample;
 mod sentences;
 mod window;
 
+pub use advise::advise;
 pub use adviser::{Adviser, CONTENT_AWARE, NoAdvice, Options, Today, bytes_max};
 pub use between::between;
 pub use budget::{budget, known_blocks, level_bytes};
 pub use curve::Curve;
-pub use estimate::{Estimate, WIDENING, WIDENING_CORRECTED};
+pub use estimate::{Estimate, SMALL_IN_TRACES, Verdict, WIDENING, WIDENING_CORRECTED};
 pub use figures::{Adapts, CellFigure, Figures, State};
+pub use finding::{Advice, Assumption, Choice, Cost, Finding};
 pub use heard::Adapting;
 pub use plan::SIZES;
 pub use sample::{Event, Kind, Sample};
-pub use sentences::{Measured, Sentences, amount, sentences};
+pub use sentences::{Measured, Words, amount};
 
 /// Number of disjoint groups of blocks that the sample consists of.
 pub const GROUPS: usize = 32;

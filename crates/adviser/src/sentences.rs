@@ -1,365 +1,319 @@
-//! What the figures of a volume say, in sentences. A difference within its error is said to be
-//! none.
+//! What is said of findings and assumptions, of traces and of running servers: the one place where
+//! an advice becomes text. The longer sentences on servers are in `server.rs`, what sentences are
+//! made of in `words.rs`.
+//!
+//! Not here: what is found (`finding.rs` names it), and command lines.
 
-use undercroft_text::Bytes;
+mod server;
+mod words;
 
-use crate::estimate::Estimate;
-use crate::figures::{Adapts, CellFigure, Figures, State};
+use undercroft_text::{Bytes, count, percent};
 
-/// Least difference of a hit ratio that is worth a sentence.
-const SMALL: f64 = 0.002;
+use crate::estimate::Verdict;
+use crate::figures::CellFigure;
+use crate::finding::{Assumption, Finding};
 
-/// Errors of differences of hit ratios above this one leave open whether there is a difference.
-const VAGUE: f64 = 0.05;
+pub use words::{Measured, Words, amount};
+use words::{money, parts, points, significant};
 
-/// What was measured at the volume itself.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Measured {
-    /// Bytes of a block.
-    pub block_bytes: u32,
-    /// Blocks that are read in a second.
-    pub reads_per_s: f64,
-    /// How much longer a read takes that misses than one that hits, in seconds; `None` if there
-    /// were too few of either.
-    pub miss_costs_s: Option<f64>,
-}
-
-/// What there is to say of a volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sentences {
-    /// What the figures show, the most useful first.
-    pub sentences: Vec<String>,
-    /// What would make the gains come, as options of `undercroft set` and of a volume.
-    pub changes: Vec<String>,
-    /// What they rest on.
-    pub assumptions: Vec<String>,
-}
-
-/// Says what the figures of a volume show.
-pub fn sentences(figures: &Figures, measured: &Measured) -> Sentences {
-    let (mut said, mut changes, mut assumptions) = (Vec::new(), Vec::new(), Vec::new());
-    if let Some(why) = &figures.why {
-        said.push(match figures.state {
-            State::Changed => sentence(why),
-            _ => format!("Nothing is advised yet: {why}."),
-        });
-    }
-    if figures.state != State::Learning {
-        match figures.today().filter(|_| figures.references > 0) {
-            Some(today) => {
-                let words = Words { figures, today, measured };
-                let all = [words.policy(), words.placement(), words.more_memory()];
-                for (sentence, change) in all.into_iter().flatten() {
-                    said.push(sentence);
-                    changes.extend(change);
-                }
-                said.extend(words.less_memory());
-                assumptions = words.assumptions();
-            }
-            None => said.push(
-                "Nothing is advised yet: of the blocks in the sample none was read lately."
-                    .to_owned(),
+impl Words {
+    /// What a finding says.
+    pub fn finding(&self, finding: &Finding) -> String {
+        match finding {
+            Finding::Off { why } => format!("There is no advice: {why}."),
+            Finding::NotYet { why } => format!("Nothing is advised yet: {why}."),
+            Finding::Changed { why } => words::sentence(why),
+            Finding::Unfiltered { lru } => format!(
+                "First say where the trace was taken. Without --l1 it counts as one from below the \
+                 client's cache, and it does not look so: {} serve {} already, and a client's \
+                 cache would have served these reads. If it was taken above that cache, say what \
+                 that is, as --l1 64MiB:lru: every figure here changes.",
+                self.name(lru),
+                percent(lru.read_hit_ratio)
             ),
-        }
-    }
-    Sentences { sentences: said, changes, assumptions }
-}
-
-/// What is known of a difference of hit ratios.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Gain,
-    Loss,
-    /// It is within its error, and the error is small.
-    None,
-    /// It is within its error, and the error is so large that the difference may be, too.
-    Unknown,
-}
-
-impl Verdict {
-    fn of(difference: &Estimate) -> Self {
-        if is_gain(difference) {
-            Self::Gain
-        } else if is_gain(&difference.times(-1.0)) {
-            Self::Loss
-        } else if difference.error > VAGUE {
-            Self::Unknown
-        } else {
-            Self::None
-        }
-    }
-}
-
-/// A sentence, and the option that would make its gain come.
-type Said = (String, Option<String>);
-
-struct Words<'a> {
-    figures: &'a Figures,
-    today: &'a CellFigure,
-    measured: &'a Measured,
-}
-
-impl<'a> Words<'a> {
-    /// The best cell of today's size among those that `is_one` chooses.
-    fn best(&self, is_one: impl Fn(&CellFigure) -> bool) -> Option<&'a CellFigure> {
-        let cells = self.figures.cells.iter().filter(|cell| !cell.is_today && is_one(cell));
-        cells.max_by(|one, other| one.gain.value.total_cmp(&other.gain.value))
-    }
-
-    fn cell(&self, policy: &str, blocks: u32) -> Option<&'a CellFigure> {
-        let is_it = |cell: &&CellFigure| {
-            (cell.policy.as_str(), cell.blocks) == (policy, blocks)
-                && cell.placement == self.today.placement
-        };
-        self.figures.cells.iter().find(is_it)
-    }
-
-    fn policy(&self) -> Option<Said> {
-        let today = self.today;
-        let is_policy =
-            |cell: &CellFigure| (cell.blocks, &cell.placement) == (today.blocks, &today.placement);
-        let verdict_is =
-            |verdict| self.best(move |cell| is_policy(cell) && Verdict::of(&cell.gain) == verdict);
-        if let Some(best) = verdict_is(Verdict::Gain) {
-            let text = format!(
-                "{} instead of {} would add {} of read hits{} (set policy={}).",
-                best.policy,
-                today.policy,
-                points(&best.gain),
-                self.worth(best),
-                best.policy
-            );
-            return Some((text, Some(format!("policy={}", best.policy))));
-        }
-        let text = match verdict_is(Verdict::Unknown) {
-            Some(unknown) => format!(
-                "Whether another policy than {} would add read hits is not known: {} would change \
-                 them by {}.",
-                today.policy,
-                unknown.policy,
-                points(&unknown.gain)
+            Finding::NothingToGain { best } => format!(
+                "Take no cache: no policy serves one read in a hundred at any size. The most is \
+                 {}, by {}.",
+                percent(best.read_hit_ratio),
+                self.name(best)
             ),
-            None => {
-                let best = self.best(is_policy)?;
+            Finding::Cheapest { choice: None, without, error, .. } => format!(
+                "Take no cache at these prices: the reads keep {:.2} disks busy, which cost {}, \
+                 and no memory saves more than it costs (error {}).",
+                without.disks,
+                money(without.total),
+                money(*error)
+            ),
+            Finding::Cheapest { choice: Some(choice), cost, without, error } => format!(
+                "{} {} at these prices: it costs {}, instead of {} without a cache (error of the \
+                 difference {}).",
+                self.take(),
+                self.name(choice),
+                parts(cost),
+                parts(without),
+                money(*error)
+            ),
+            Finding::Knee { choice, per_gib_before, per_gib_after, enough_blocks } => {
+                let (unit, before) = self.rate(*per_gib_before, choice.capacity_blocks);
+                let (_, after) = self.rate(*per_gib_after, choice.capacity_blocks);
+                let further = match choice.capacity_blocks == *enough_blocks {
+                    true => "no smaller size earns as much for its memory".to_owned(),
+                    false => format!(
+                        "up to there each {unit} earns {} points, from there to {} {}",
+                        significant(before),
+                        self.size(*enough_blocks),
+                        significant(after)
+                    ),
+                };
                 format!(
-                    "No other policy that was compared would add read hits to {}: the most is {} \
-                     with {}.",
-                    today.policy,
-                    best.policy,
-                    points(&best.gain)
+                    "{} {}: it serves {} of the reads that arrive. It is the knee of the curve: \
+                     {further}.",
+                    if self.has_prices { "Without prices: take" } else { self.take() },
+                    self.name(choice),
+                    percent(choice.read_hit_ratio)
                 )
             }
-        };
-        Some((text, None))
-    }
-
-    fn placement(&self) -> Option<Said> {
-        let today = self.today;
-        let other = self.best(|cell| {
-            (cell.blocks, &cell.policy) == (today.blocks, &today.policy)
-                && cell.placement != today.placement
-        });
-        if let Some(adapts) = &self.figures.adapts {
-            return Some((self.adapting(adapts, other), None));
-        }
-        let (other, instead) = (other?, &today.placement);
-        let change = (Verdict::of(&other.gain) == Verdict::Gain)
-            .then(|| format!("placement={}", other.placement));
-        let set = change.as_ref().map_or(String::new(), |change| format!(" (set {change})"));
-        let text = format!(
-            "Placement {} instead of {instead} would {}{set}.",
-            other.placement,
-            self.effect(other)
-        );
-        Some((text, change))
-    }
-
-    /// What a placement that adapts does, and what the other choice would do.
-    fn adapting(&self, adapts: &Adapts, other: Option<&CellFigure>) -> String {
-        let Adapts { name, by_eviction } = *adapts;
-        let (does, instead) = match by_eviction {
-            0.0 => ("their access".to_owned(), "eviction"),
-            1.0 => ("their eviction".to_owned(), "access"),
-            share => {
-                let other = if share < 0.5 { "eviction" } else { "access" };
-                (format!("their eviction in {:.0} % of the cache", 100.0 * share), other)
+            Finding::Bound { read_hit_ratio, opt } => format!(
+                "No cache of any size serves more than {}: the other reads are the first of their \
+                 blocks. At {} OPT, which knows the future, serves {}; no policy that keeps every \
+                 block it misses serves more.",
+                percent(*read_hit_ratio),
+                self.size(opt.capacity_blocks),
+                percent(opt.read_hit_ratio)
+            ),
+            Finding::LruWasted { lru, up_to_blocks, best } => {
+                let more = match best {
+                    Some(best) => format!(
+                        "At {} it serves {}, and {} {}.",
+                        self.size(lru.capacity_blocks),
+                        percent(lru.read_hit_ratio),
+                        best.policy,
+                        percent(best.read_hit_ratio)
+                    ),
+                    None => "Nothing studied is better there.".to_owned(),
+                };
+                let size = self.size(*up_to_blocks);
+                format!(
+                    "Up to {size} LRU is wasted here: it serves less than 1 % of the reads. {more}"
+                )
             }
-        };
-        let effect = match other {
-            Some(other) => format!("at their {instead} it would {}", self.effect(other)),
-            None => "without evictions that clients tell, nothing can be compared".to_owned(),
-        };
-        format!(
-            "Placement {name} places blocks at {does} now; {effect}. It goes by its own evidence, \
-             which is newer, and not by these figures."
-        )
-    }
-
-    /// What another placement would change, as a clause.
-    fn effect(&self, other: &CellFigure) -> String {
-        let gain = points(&other.gain);
-        let effect = match Verdict::of(&other.gain) {
-            Verdict::Gain => format!("add {gain} of read hits"),
-            Verdict::Loss => format!("lose {} of read hits", points(&other.gain.times(-1.0))),
-            Verdict::Unknown => format!("do to the read hits what is not known ({gain})"),
-            Verdict::None => format!("not change the read hits ({gain})"),
-        };
-        let reads = other.saved.times(self.measured.reads_per_s);
-        let disk = if reads.is_above_zero() {
-            format!("save {} disk reads a second", amount(&reads))
-        } else if reads.times(-1.0).is_above_zero() {
-            format!("cost {} disk reads a second more", amount(&reads.times(-1.0)))
-        } else {
-            "not change the reads from the disk".to_owned()
-        };
-        format!("{effect}, and {disk}")
-    }
-
-    fn more_memory(&self) -> Option<Said> {
-        let (mut parts, mut change) = (Vec::new(), None);
-        for factor in [2, 4] {
-            let Some(cell) =
-                self.cell(&self.today.policy, self.today.blocks.saturating_mul(factor))
-            else {
-                continue;
-            };
-            let more = self.bytes(cell.blocks - self.today.blocks);
-            let gain = points(&cell.gain);
-            parts.push(match Verdict::of(&cell.gain) {
-                Verdict::Gain => {
-                    let option = format!("cache={}", self.bytes(cell.blocks));
-                    let worth = self.worth(cell);
-                    let text = format!(
-                        "another {more} would add {gain} of read hits{worth} (set {option})"
-                    );
-                    change.get_or_insert(option);
-                    text
+            Finding::PolicyGains { choice, base, difference, saved, .. } if self.is_server => {
+                format!(
+                    "{0} instead of {1} would add {2} of read hits{3} (set policy={0}).",
+                    choice.policy,
+                    base.policy,
+                    points(difference),
+                    self.worth(difference, saved)
+                )
+            }
+            Finding::PolicyGains {
+                choice, base, difference, equals, lru_blocks, sizes, ..
+            } => {
+                let same = match &equals[..] {
+                    [] => String::new(),
+                    [one] => format!(" {one} does as well."),
+                    more => format!(" {} do as well.", more.join(", ")),
+                };
+                let needs = lru_blocks.map_or(String::new(), |blocks| {
+                    format!(" LRU needs {} to serve as much.", self.size(blocks))
+                });
+                let sizes: Vec<_> = sizes.iter().map(|&size| self.size(size)).collect();
+                format!(
+                    "Another policy than LRU gains: {} serves {}, LRU of that size {}: \
+                     {}.{same}{needs} Of the sizes studied the policy matters at {}.",
+                    self.name(choice),
+                    percent(choice.read_hit_ratio),
+                    percent(base.read_hit_ratio),
+                    self.compared(difference),
+                    sizes.join(", ")
+                )
+            }
+            Finding::NoPolicyGains { choice, base, difference } if self.is_server => {
+                let (best, today, gain) = (&choice.policy, &base.policy, points(difference));
+                match self.verdict(difference) {
+                    Verdict::Unknown => format!(
+                        "Whether another policy than {today} would add read hits is not known: \
+                         {best} would change them by {gain}."
+                    ),
+                    _ => format!(
+                        "No other policy that was compared would add read hits to {today}: the \
+                         most is {best} with {gain}."
+                    ),
                 }
-                Verdict::Unknown => format!("what another {more} would add is not known ({gain})"),
-                Verdict::Loss | Verdict::None => {
-                    format!("another {more} would add nothing ({gain})")
-                }
-            });
-        }
-        if parts.is_empty() { None } else { Some((sentence(&parts.join("; ")), change)) }
-    }
-
-    fn less_memory(&self) -> Option<String> {
-        let half = self.cell(&self.today.policy, self.today.blocks / 2)?;
-        let loss = half.gain.times(-1.0);
-        let (with, lost) = (self.bytes(half.blocks), points(&loss));
-        let would = match Verdict::of(&loss) {
-            Verdict::Unknown => {
-                return Some(format!("What it would lose with {with} is not known ({lost})."));
             }
-            Verdict::Loss | Verdict::None => {
-                return Some(format!("With {with} it would lose nothing ({lost})."));
+            Finding::NoPolicyGains { choice, base, difference } => format!(
+                "Stay with LRU: no policy studied serves more at any size. The nearest is {} with \
+                 {}, LRU serves {}: {}.",
+                self.name(choice),
+                percent(choice.read_hit_ratio),
+                percent(base.read_hit_ratio),
+                self.compared(difference)
+            ),
+            Finding::Placement { choice, base, hits, disk } if self.is_server => format!(
+                "Placement {} instead of {} would {}{}.",
+                choice.placement,
+                base.placement,
+                self.effect(hits, &disk.times(-1.0)),
+                self.change(finding).map_or(String::new(), |change| format!(" (set {change})"))
+            ),
+            Finding::Placement { choice, base, hits, disk } => {
+                let what = match choice.placement.as_str() {
+                    "auto" => "that chooses (auto)",
+                    _ => "at eviction",
+                };
+                let times = choice.disk_reads as f64 / base.disk_reads.max(1) as f64;
+                let disk = self.verdict(disk);
+                let reads = match disk {
+                    Verdict::Gain => format!("reads the disk {times:.2} times as often"),
+                    Verdict::Loss => format!("saves {} of the disk reads", percent(1.0 - times)),
+                    _ => "reads the disk as often".to_owned(),
+                };
+                let verdict = match (self.verdict(hits), disk) {
+                    (_, Verdict::Loss) => "",
+                    (Verdict::Gain, Verdict::Gain) => " It pays only above disks that are idle.",
+                    (Verdict::Gain, _) => " The hits cost nothing.",
+                    _ => " It is of no use here.",
+                };
+                format!(
+                    "If the client tells its evictions, placement {what} with {} serves {} at {}, \
+                     {} than {} placed at the access. It {reads} ({} blocks instead of \
+                     {}).{verdict}",
+                    choice.policy,
+                    percent(choice.read_hit_ratio),
+                    self.size(choice.capacity_blocks),
+                    self.compared(hits),
+                    base.policy,
+                    count(choice.disk_reads),
+                    count(base.disk_reads)
+                )
             }
-            Verdict::Gain => format!("With {with} it would lose {lost} of read hits"),
-        };
-        let best = self
-            .best(|cell| (cell.blocks, &cell.placement) == (half.blocks, &self.today.placement));
-        let better = best.and_then(|best| {
-            let policy = &best.policy;
-            match Verdict::of(&best.gain) {
-                Verdict::Gain => {
-                    let gain = points(&best.gain);
-                    Some(format!("with {policy} it would gain {gain} even there"))
-                }
-                Verdict::None => {
-                    let loss = points(&best.gain.times(-1.0));
-                    Some(format!("{policy} would lose nothing there ({loss})"))
-                }
-                Verdict::Loss | Verdict::Unknown => None,
+            Finding::Adapting { now, other } => self.adapting(now, other.as_ref()),
+            Finding::MoreMemory { today_blocks, larger } => self.more_memory(*today_blocks, larger),
+            Finding::LessMemory { half, best } => self.less_memory(half, best.as_ref()),
+            Finding::Move { from, to, part, bytes, loss, gain } => {
+                let lost = match (loss.is_above_zero(), amount(loss)) {
+                    (true, lost) => format!("{lost} disk reads a second"),
+                    (false, lost) => format!("nothing ({lost} disk reads a second)"),
+                };
+                format!(
+                    "Volume {from} would lose {lost} if {part} of its memory ({}) went to {to}, \
+                     which would save {} disk reads a second there.",
+                    Bytes(*bytes),
+                    amount(gain)
+                )
             }
-        });
-        Some(better.map_or_else(|| format!("{would}."), |better| format!("{would}; {better}.")))
-    }
-
-    /// What a gain means for the disk and for those who wait.
-    fn worth(&self, cell: &CellFigure) -> String {
-        let reads = cell.saved.times(self.measured.reads_per_s);
-        if !reads.is_above_zero() {
-            return String::new();
-        }
-        let disk = format!(", and save {} disk reads a second", amount(&reads));
-        match self.measured.miss_costs_s {
-            Some(cost) if cost > 0.0 => {
-                let shorter = cell.gain.times(cost * 1e6);
-                format!("{disk}; a read would take {} us less on average", amount(&shorter))
-            }
-            _ => disk,
+            Finding::NoMove => "No memory is worth moving from one volume to another.".to_owned(),
+            Finding::Enough { choice } => format!(
+                "Beyond {} nothing is gained: {} serves {} there, and no larger size a point more.",
+                self.size(choice.capacity_blocks),
+                choice.policy,
+                percent(choice.read_hit_ratio)
+            ),
         }
     }
 
-    fn bytes(&self, blocks: u32) -> Bytes {
-        Bytes(u64::from(blocks) * u64::from(self.measured.block_bytes))
+    /// What would make the gain of a finding come, as an option of a volume and of
+    /// `undercroft set`.
+    pub fn change(&self, finding: &Finding) -> Option<String> {
+        match finding {
+            Finding::PolicyGains { choice, .. } => Some(format!("policy={}", choice.policy)),
+            Finding::Placement { choice, hits, .. } => (self.verdict(hits) == Verdict::Gain)
+                .then(|| format!("placement={}", choice.placement)),
+            Finding::MoreMemory { larger, .. } => {
+                let gains = |cell: &&CellFigure| self.verdict(&cell.gain) == Verdict::Gain;
+                larger.iter().find(gains).map(|cell| format!("cache={}", self.exact(cell.blocks)))
+            }
+            _ => None,
+        }
     }
 
-    fn assumptions(&self) -> Vec<String> {
-        let Figures { rate, skipped_share, misses_hints, reads, .. } = self.figures;
-        let mut all = vec![format!(
-            "The figures are of the last {reads} block reads, from {:.3} % of the blocks; +- is \
-             the error that the truth stays within nine times in ten. Other requests to come may \
-             differ more.",
-            100.0 * rate
-        )];
-        if *skipped_share > 0.005 {
-            all.push(format!(
+    /// What an assumption says.
+    pub fn assumption(&self, assumption: &Assumption) -> String {
+        match assumption {
+            Assumption::Client { policy, capacity_blocks } => format!(
+                "The client has a cache of {} with {policy}, as --l1 says. Of another cache it \
+                 passes on other reads.",
+                self.size(*capacity_blocks)
+            ),
+            Assumption::ColdAndThrough { cold } => format!(
+                "The cache is empty at the beginning of the trace, and writes go through it. {} of \
+                 the reads that arrive are the first of their blocks; of a longer trace it would \
+                 be fewer. Another day may differ.",
+                percent(*cold)
+            ),
+            Assumption::Sampled { rate, error } => format!(
+                "The hit ratios are estimates from {} of the blocks, off by up to about {:.1} \
+                 points: that far the sampled LRU is from the exact one. --exact takes all.",
+                percent(*rate),
+                100.0 * error
+            ),
+            Assumption::Lately { reads, rate } => format!(
+                "The figures are of the last {reads} block reads, from {:.3} % of the blocks; \
+                 +- is the error that the truth stays within nine times in ten. Other requests \
+                 to come may differ more.",
+                100.0 * rate
+            ),
+            Assumption::Skipped { share } => format!(
                 "The processor had no time for {:.0} % of the requests; these were left out.",
-                100.0 * skipped_share
-            ));
-        }
-        if *misses_hints {
-            all.push("No client tells what it evicts, so placements are not compared.".to_owned());
-        } else if self.today.placement == "access" && self.figures.adapts.is_none() {
-            all.push(
+                100.0 * share
+            ),
+            Assumption::BelowClient => {
+                "The trace was taken below the client's cache. If it was taken above it, say what \
+                 that cache is: --l1."
+                    .to_owned()
+            }
+            Assumption::EvictionsKnown => {
+                "Placements that act on evictions assume that the client can tell them; auto also \
+                 that it hands over what it evicts. Without that they do not work, and the other \
+                 figures hold."
+                    .to_owned()
+            }
+            Assumption::EvictionsUnknown => {
+                "Nothing here tells what the client evicts, so placement at eviction could not be \
+                 tried: that takes --l1, or a trace with evictions or buffer addresses."
+                    .to_owned()
+            }
+            Assumption::EvictionsUntold => {
+                "No client tells what it evicts, so placements are not compared.".to_owned()
+            }
+            Assumption::EvictionsUnasked => {
                 "What hints of clients would bring is not known: with placement access they are \
                  not asked for."
-                    .to_owned(),
-            );
-        }
-        if self.figures.cells.iter().any(|cell| cell.blocks > self.today.blocks && !cell.is_full) {
-            all.push(
+                    .to_owned()
+            }
+            Assumption::NotFilled => {
                 "Larger caches are not filled yet in the simulation: they may gain more later."
-                    .to_owned(),
-            );
+                    .to_owned()
+            }
+            Assumption::StreamsPass => {
+                "Sequential streams pass the cache (stream-cutoff); the simulated caches take them \
+                 in."
+                .to_owned()
+            }
+            Assumption::ReadsAhead => "The simulated caches do not read ahead.".to_owned(),
+            Assumption::GuessesEvictions => {
+                "The simulated caches do not guess what clients evict (evictions=estimate)."
+                    .to_owned()
+            }
         }
-        all
     }
-}
-
-/// Whether a difference of hit ratios is one that the figures carry.
-pub(crate) fn is_gain(gain: &Estimate) -> bool {
-    gain.is_above_zero() && gain.value >= SMALL
-}
-
-fn points(share: &Estimate) -> String {
-    // Adding 0 turns -0 into 0.
-    let value = (share.value * 1000.0).round() / 10.0 + 0.0;
-    format!("{value:.1} +- {:.1} points", 100.0 * share.error)
-}
-
-/// A number with its error, both with as many digits as make sense of the error.
-pub fn amount(of: &Estimate) -> String {
-    let digits = match of.error {
-        error if error >= 3.0 || (error == 0.0 && of.value >= 10.0) => 0,
-        error if error >= 0.3 || error == 0.0 => 1,
-        _ => 2,
-    };
-    format!("{:.digits$} +- {:.digits$}", of.value, of.error)
-}
-
-/// A clause as a sentence.
-fn sentence(clause: &str) -> String {
-    let mut letters = clause.chars();
-    let first = letters.next().map(|first| first.to_ascii_uppercase());
-    format!("{}{}.", first.map(String::from).unwrap_or_default(), letters.as_str())
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::advise::advise;
+    use crate::estimate::Estimate;
+    use crate::figures::{Adapts, Figures, State};
+
+    /// What is said of figures: sentences, changes and assumptions.
+    fn said(figures: &Figures) -> [Vec<String>; 3] {
+        let (words, advice) = (Words::of_server(&measured()), advise(figures));
+        let sentences = advice.findings.iter().map(|finding| words.finding(finding));
+        let changes = advice.findings.iter().filter_map(|finding| words.change(finding));
+        let assumptions = advice.assumptions.iter().map(|one| words.assumption(one));
+        [sentences.collect(), changes.collect(), assumptions.collect()]
+    }
 
     /// Figures of an lru cache of 1024 blocks, and of these policies, sizes and gains with errors.
     pub(crate) fn figures(others: &[(&str, u32, f64, f64)]) -> Figures {
@@ -399,12 +353,6 @@ pub(crate) mod tests {
         }
     }
 
-    /// What is said of figures: sentences, changes and assumptions.
-    fn said(figures: &Figures) -> [Vec<String>; 3] {
-        let Sentences { sentences, changes, assumptions } = sentences(figures, &measured());
-        [sentences, changes, assumptions]
-    }
-
     pub(crate) fn measured() -> Measured {
         Measured { block_bytes: 4096, reads_per_s: 1000.0, miss_costs_s: Some(0.002) }
     }
@@ -419,7 +367,7 @@ pub(crate) mod tests {
             ("lru", 512, -0.08, 0.01),
             ("mq", 512, 0.001, 0.01),
         ];
-        let Sentences { sentences, changes, assumptions } = sentences(&figures(&all), &measured());
+        let [sentences, changes, assumptions] = said(&figures(&all));
         assert_eq!(
             sentences,
             [
@@ -436,7 +384,7 @@ pub(crate) mod tests {
         assert_eq!(changes, ["policy=mq", "cache=8MiB"]);
         assert!(assumptions[0].contains("10.000 % of the blocks"), "{assumptions:?}");
         let gains = figures(&[("mq", 512, 0.105, 0.081), ("lru", 512, -0.228, 0.089)]);
-        let last = super::sentences(&gains, &measured()).sentences.pop().unwrap();
+        let last = said(&gains)[0].pop().unwrap();
         assert_eq!(
             last,
             "With 2MiB it would lose 22.8 +- 8.9 points of read hits; with mq it would gain 10.5 \
@@ -454,20 +402,20 @@ pub(crate) mod tests {
             ("lru", 512, -0.25, 0.256),
         ];
         let wide = figures(&wide);
-        let Sentences { sentences, .. } = sentences(&wide, &measured());
+        let [sentences, ..] = said(&wide);
         let more = "What another 4MiB would add is not known (22.3 +- 30.6 points).";
         let less = "What it would lose with 2MiB is not known (25.0 +- 25.6 points).";
         let policy = "Whether another policy than lru would add read hits is not known: arc would \
                       change them by 10.0 +- 20.0 points.";
         assert_eq!(sentences[0], policy);
-        assert!(sentences.iter().any(|said| said == more), "{sentences:?}");
-        assert!(sentences.iter().any(|said| said == less), "{sentences:?}");
+        assert!(sentences.contains(&more.to_owned()), "{sentences:?}");
+        assert!(sentences.contains(&less.to_owned()), "{sentences:?}");
     }
 
     #[test]
     fn what_is_within_its_error_is_not_advised() {
         let none = figures(&[("mq", 1024, 0.01, 0.02), ("lru", 512, -0.01, 0.02)]);
-        let Sentences { sentences, .. } = sentences(&none, &measured());
+        let [sentences, ..] = said(&none);
         assert_eq!(
             sentences,
             [
@@ -483,9 +431,9 @@ pub(crate) mod tests {
         let some = figures(&[("mq", 1024, 0.172, 0.006)]);
         let no_cells = Figures { cells: Vec::new(), ..some.clone() };
         for none in [no_cells, Figures { references: 0, ..some }] {
-            let Sentences { sentences, changes, assumptions } = sentences(&none, &measured());
-            let said = "Nothing is advised yet: of the blocks in the sample none was read lately.";
-            assert_eq!(sentences, [said]);
+            let [sentences, changes, assumptions] = said(&none);
+            let why = "of the blocks in the sample none was read lately";
+            assert_eq!(sentences, [format!("Nothing is advised yet: {why}.")]);
             assert!(changes.is_empty() && assumptions.is_empty());
         }
     }
@@ -495,10 +443,12 @@ pub(crate) mod tests {
         let why = Some("seen: 1 of 4 quarters of a turnover".to_owned());
         let figures = figures(&[("mq", 1024, 0.172, 0.006)]);
         let learning = Figures { state: State::Learning, why: why.clone(), ..figures.clone() };
-        let said = sentences(&learning, &measured()).sentences;
-        assert_eq!(said, ["Nothing is advised yet: seen: 1 of 4 quarters of a turnover."]);
+        assert_eq!(
+            said(&learning)[0],
+            ["Nothing is advised yet: seen: 1 of 4 quarters of a turnover."]
+        );
         let changed = Figures { state: State::Changed, why, ..figures };
-        let said = sentences(&changed, &measured()).sentences;
+        let [said, ..] = said(&changed);
         assert_eq!(said[0], "Seen: 1 of 4 quarters of a turnover.");
         assert!(said[1].starts_with("mq instead of lru"), "{said:?}");
     }
@@ -592,5 +542,27 @@ pub(crate) mod tests {
                 "Larger caches are not filled yet in the simulation: they may gain more later.",
             ]
         );
+    }
+
+    #[test]
+    fn what_is_said_without_figures() {
+        let words = Words::of_server(&Measured::default());
+        let why = "the volume has no cache".to_owned();
+        let off = words.finding(&Finding::Off { why });
+        assert_eq!(off, "There is no advice: the volume has no cache.");
+        for (assumption, said) in [
+            (
+                Assumption::StreamsPass,
+                "Sequential streams pass the cache (stream-cutoff); the simulated caches take \
+                 them in.",
+            ),
+            (Assumption::ReadsAhead, "The simulated caches do not read ahead."),
+            (
+                Assumption::GuessesEvictions,
+                "The simulated caches do not guess what clients evict (evictions=estimate).",
+            ),
+        ] {
+            assert_eq!(words.assumption(&assumption), said);
+        }
     }
 }

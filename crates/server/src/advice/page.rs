@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use undercroft_adviser::{
-    CellFigure, Figures, GROUPS, Measured, Sentences, State, between, sentences,
+    Advice, Assumption, CellFigure, Figures, Finding, GROUPS, Measured, State, Words, advise,
+    between,
 };
 
 use crate::advice::{Findings, Stage};
@@ -21,27 +22,30 @@ pub(crate) fn json(exports: &[Arc<ExportEntry>], pending: &[Arc<PendingVolume>])
         let config = entry.volume().now();
         let (advice, known) = of_volume(entry.volume(), &config);
         volumes.insert(config.name.clone(), advice);
-        all.extend(
-            known
-                .map(|Findings { figures, measured, .. }| (config.name.clone(), figures, measured)),
-        );
+        all.extend(known.map(|known| (config.name.clone(), known.figures, known.measured)));
     }
     for pending in pending {
         volumes.insert(pending.config().name.clone(), off(&pending.why()));
     }
     let all: Vec<(&str, &Figures, Measured)> =
         all.iter().map(|(name, figures, measured)| (name.as_str(), figures, *measured)).collect();
-    json!({ "volumes": volumes, "total": { "sentences": between(&all) } })
+    let total: Vec<_> = between(&all).iter().map(said).collect();
+    json!({ "volumes": volumes, "total": { "sentences": total } })
+}
+
+/// What is said of a finding that rests on no figures of a volume.
+fn said(finding: &Finding) -> String {
+    Words::of_server(&Measured::default()).finding(finding)
 }
 
 /// No advice, and why.
 fn off(why: &str) -> Value {
-    let said = format!("There is no advice: {why}.");
+    let said = said(&Finding::Off { why: why.to_owned() });
     json!({ "state": "off", "why": why, "sentences": [said], "assumptions": [] })
 }
 
 fn learning(why: &str) -> Value {
-    let said = format!("Nothing is advised yet: {why}.");
+    let said = said(&Finding::NotYet { why: why.to_owned() });
     json!({ "state": "learning", "why": why, "sentences": [said], "assumptions": [] })
 }
 
@@ -60,10 +64,14 @@ fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Findings>
     };
     drop(inner);
     let Findings { figures, measured, read_hit_ratio } = &known;
-    let Sentences { sentences, changes, mut assumptions } = sentences(figures, measured);
+    let words = Words::of_server(measured);
+    let Advice { findings, mut assumptions } = advise(figures);
     if figures.state != State::Learning {
-        assumptions.extend(passed_over(config).map(str::to_owned));
+        assumptions.extend(passed_over(config));
     }
+    let sentences: Vec<_> = findings.iter().map(|one| words.finding(one)).collect();
+    let changes: Vec<_> = findings.iter().filter_map(|one| words.change(one)).collect();
+    let assumptions: Vec<_> = assumptions.iter().map(|one| words.assumption(one)).collect();
     let cells: Vec<_> = figures.cells.iter().map(|one| cell(one, measured)).collect();
     let mut advice = json!({
         "state": figures.state,
@@ -99,18 +107,14 @@ fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Findings>
 }
 
 /// What the volume does that the simulated caches do not.
-pub(super) fn passed_over(config: &VolumeConfig) -> impl Iterator<Item = &'static str> {
-    let streams = "Sequential streams pass the cache (stream-cutoff); the simulated caches take \
-                   them in.";
-    let ahead = "The simulated caches do not read ahead.";
-    let guessed = "The simulated caches do not guess what clients evict (evictions=estimate).";
+pub(super) fn passed_over(config: &VolumeConfig) -> impl Iterator<Item = Assumption> {
     [
-        (config.stream_cutoff_bytes > 0, streams),
-        (config.read_ahead_bytes > 0, ahead),
-        (config.estimate, guessed),
+        (config.stream_cutoff_bytes > 0, Assumption::StreamsPass),
+        (config.read_ahead_bytes > 0, Assumption::ReadsAhead),
+        (config.estimate, Assumption::GuessesEvictions),
     ]
     .into_iter()
-    .filter_map(|(applies, text)| applies.then_some(text))
+    .filter_map(|(applies, assumption)| applies.then_some(assumption))
 }
 
 fn cell(cell: &CellFigure, measured: &Measured) -> Value {
