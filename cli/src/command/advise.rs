@@ -1,6 +1,7 @@
 //! `undercroft advise URI`: what a running server advises. The sentences are the server's; here is
-//! how a terminal shows them.
+//! how a terminal shows them, and those on traces (`lab/advise.rs`).
 
+use std::collections::BTreeSet;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 
@@ -63,23 +64,15 @@ pub(crate) fn show(uri: &str, server: &ServerOptions, is_json: bool) -> Result<(
             writeln!(out)?;
         }
         writeln!(out, "{name}{}", now(volume))?;
-        say(&mut out, &volume["sentences"])?;
-        for change in volume["changes"].as_array().into_iter().flatten() {
-            let (uri, change) = (admin_uri(uri), change.as_str().unwrap_or_default());
+        say_all(&mut out, "", &volume["sentences"])?;
+        for change in texts(&volume["changes"]) {
+            let uri = admin_uri(uri);
             writeln!(out, "      undercroft set {uri} {} {}", word(name), word(change))?;
         }
         figures(&mut out, volume)?;
-        if volume["assumptions"].as_array().is_some_and(|all| !all.is_empty()) {
-            writeln!(out, "\nassumed")?;
-            say(&mut out, &volume["assumptions"])?;
-        }
+        say_all(&mut out, "\nassumed\n", &volume["assumptions"])?;
     }
-    let total = &advice["total"]["sentences"];
-    if total.as_array().is_some_and(|all| !all.is_empty()) {
-        writeln!(out, "\nbetween the volumes")?;
-        say(&mut out, total)?;
-    }
-    Ok(())
+    say_all(&mut out, "\nbetween the volumes\n", &advice["total"]["sentences"])
 }
 
 /// The server's address as `undercroft set` takes it: that of the advice, if that is NBD's.
@@ -87,11 +80,27 @@ fn admin_uri(uri: &str) -> String {
     if uri.starts_with("nbd") { word(uri) } else { "NBD-URI".to_owned() }
 }
 
-fn say(out: &mut impl Write, sentences: &Value) -> Result<(), Error> {
-    let sentences = sentences.as_array().into_iter().flatten().filter_map(Value::as_str);
-    for sentence in sentences {
-        writeln!(out, "{}", wrapped(sentence, "* ", "  "))?;
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// All sentences of a list, below a heading if there are any.
+fn say_all(out: &mut impl Write, heading: &str, list: &Value) -> Result<(), Error> {
+    for (at, sentence) in texts(list).enumerate() {
+        write!(out, "{}", if at == 0 { heading } else { "" })?;
+        say(out, sentence, [])?;
     }
+    Ok(())
+}
+
+/// A sentence, and below it commands.
+pub(crate) fn say<'a>(
+    out: &mut impl Write,
+    sentence: &str,
+    commands: impl IntoIterator<Item = &'a String>,
+) -> Result<(), Error> {
+    writeln!(out, "{}", wrapped(sentence, "* ", "  "))?;
+    commands.into_iter().try_for_each(|command| writeln!(out, "      {command}"))?;
     Ok(())
 }
 
@@ -112,40 +121,46 @@ fn now(volume: &Value) -> String {
 
 /// The hit ratios by policy and size; that of today is marked.
 fn figures(out: &mut impl Write, volume: &Value) -> Result<(), Error> {
-    let cells: Vec<&Value> = volume["cells"].as_array().into_iter().flatten().collect();
-    let mut sizes: Vec<u64> =
-        cells.iter().filter_map(|cell| cell["cache_bytes"].as_u64()).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    if sizes.is_empty() {
-        return Ok(());
+    let cells = volume["cells"].as_array().into_iter().flatten().filter_map(|cell| {
+        let number = |name: &str| 100.0 * cell[name].as_f64().unwrap_or(0.0);
+        let mark = if cell["is_today"] == true { "*" } else { "" };
+        let text = format!("{mark}{:.1} +- {:.1}", number("read_hit_ratio"), number("error"));
+        let name = named(cell["policy"].as_str()?, cell["placement"].as_str()?);
+        Some((name, cell["cache_bytes"].as_u64()?, text))
+    });
+    let cells: Vec<_> = cells.collect();
+    if !cells.is_empty() {
+        by_size(out, "read hits in %", &cells)?;
+        writeln!(out, "* today")?;
     }
-    let mut heading = vec!["read hits in %".to_owned()];
-    heading.extend(sizes.iter().map(|&size| bytes(size)));
-    let names: Vec<&str> = heading.iter().map(String::as_str).collect();
-    let mut table = Table::new(&names);
-    let named = |cell: &Value| {
-        let policy = cell["policy"].as_str().unwrap_or_default();
-        match cell["placement"].as_str() {
-            Some("access") | None => policy.to_owned(),
-            Some(placement) => format!("{policy} {placement}"),
-        }
-    };
-    let mut rows: Vec<String> = cells.iter().map(|cell| named(cell)).collect();
-    let mut seen = std::collections::BTreeSet::new();
-    rows.retain(|name| seen.insert(name.clone()));
-    for row in rows {
-        let at = |&size: &u64| {
-            let is_it = |cell: &&&Value| cell["cache_bytes"] == size && named(cell) == row;
-            let Some(cell) = cells.iter().find(is_it) else { return String::new() };
-            let number = |name: &str| 100.0 * cell[name].as_f64().unwrap_or(0.0);
-            let mark = if cell["is_today"] == true { "*" } else { "" };
-            format!("{mark}{:.1} +- {:.1}", number("read_hit_ratio"), number("error"))
+    Ok(())
+}
+
+/// A policy, and its placement if it is none at the access.
+pub(crate) fn named(policy: &str, placement: &str) -> String {
+    if placement == "access" { policy.to_owned() } else { format!("{policy} {placement}") }
+}
+
+/// A table of cells, each with its name, its size in bytes and its text: a row for each name, in
+/// their order, and a column for each size.
+pub(crate) fn by_size(
+    out: &mut impl Write,
+    title: &str,
+    cells: &[(String, u64, String)],
+) -> Result<(), Error> {
+    let sizes: BTreeSet<u64> = cells.iter().map(|cell| cell.1).collect();
+    let heading: Vec<_> =
+        std::iter::once(title.to_owned()).chain(sizes.iter().map(|&size| bytes(size))).collect();
+    let mut table = Table::new(&heading.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut seen = BTreeSet::new();
+    for (name, ..) in cells.iter().filter(|cell| seen.insert(&cell.0)) {
+        let at = |size: &u64| {
+            let cell = cells.iter().find(|cell| (&cell.0, &cell.1) == (name, size));
+            cell.map_or(String::new(), |cell| cell.2.clone())
         };
-        table.row(std::iter::once(row.clone()).chain(sizes.iter().map(at)).collect());
+        table.row(std::iter::once(name.clone()).chain(sizes.iter().map(at)).collect());
     }
     writeln!(out)?;
     table.print(out, 1)?;
-    writeln!(out, "* today")?;
     Ok(())
 }

@@ -1,23 +1,24 @@
 //! `undercroft advise` of a trace: what a cache below would be worth for it. The figures and
-//! findings are those of `undercroft_sim::advise`; here are the arguments, and what people read.
-//! `command/advise.rs` asks a running server.
+//! findings are those of `undercroft_sim::advise`, the sentences those of `undercroft_adviser`;
+//! here are the arguments, and what is printed. `command/advise.rs` asks a running server.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
-use undercroft_sim::advise::{self, Advice, Assumption, Figure, Finding, Prices, Question, Study};
+use undercroft_adviser::{Advice, Assumption, Finding, Words};
+use undercroft_sim::advise::{self, Figure, Prices, Question, Study};
 use undercroft_sim::{DerivedEvictions, Evictions, LevelSpec, Progress, Size, parse_policies};
 use undercroft_trace::DenseTrace;
 
-use crate::command::advise::{self as live, ServerOptions};
+use crate::command::advise::{self as live, ServerOptions, by_size, named, say};
 use crate::error::Error;
 use crate::lab::input::TraceOptions;
 use crate::lab::progress::{Reading, Sweeping};
 use crate::lab::report::{ReportOption, command};
-use crate::lab::sentences::{Sentence, Words};
-use crate::table::{Table, bytes, count, percent, word, wrapped};
+use crate::lab::runs::Runs;
+use crate::table::{bytes, count, percent, word};
 
 /// Block requests that are simulated exactly without --exact.
 const EXACT: u64 = 8_000_000;
@@ -123,8 +124,12 @@ struct Trace {
 struct Said<T> {
     #[serde(flatten)]
     found: T,
-    #[serde(flatten)]
-    sentence: Sentence,
+    text: String,
+    /// Commands that print its figures.
+    runs: Vec<String>,
+    /// The command that serves what it advises.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serve: Option<String>,
 }
 
 /// A trace that has been read, and what it says of its clients.
@@ -207,10 +212,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let study = advise::study(&trace, &question, &|share| bar.advanced(share))?;
     bar.done();
     let Advice { findings, assumptions } = advise::advise(&study, prices.as_ref());
-    let is_doubtful = findings.iter().any(|found| matches!(found, Finding::Unfiltered { .. }));
-    let words = Words { is_doubtful, ..words(args, block_bytes, option, prices) };
-    let said = findings.iter().map(|found| Said { found, sentence: words.finding(found) });
-    let named = assumptions.iter().map(|found| Said { found, sentence: words.assumption(found) });
+    let words = Words::of_trace(block_bytes, &findings);
+    let runs = runs(args, block_bytes, option, prices.is_some());
+    let said = findings.iter().map(|found| Said {
+        found,
+        text: words.finding(found),
+        runs: runs.finding(found),
+        serve: runs.serve(found),
+    });
+    let assumed = assumptions.iter().map(|found| {
+        let text = words.assumption(found);
+        Said { found, text, runs: Vec::new(), serve: None }
+    });
     let output = Output {
         command: command(),
         trace: Trace {
@@ -222,13 +235,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         study: &study,
         prices,
         findings: said.collect(),
-        assumptions: named.collect(),
+        assumptions: assumed.collect(),
         elapsed_s: started.elapsed().as_secs_f64(),
     };
     args.report.show(&output, args.json, |out, output| print(out, output))
 }
 
-fn words(args: &Args, block_bytes: u32, option: &str, prices: Option<Prices>) -> Words {
+fn runs(args: &Args, block_bytes: u32, option: &str, has_prices: bool) -> Runs {
     let options = &args.options;
     let mut simulate = format!("undercroft simulate {}", word(&args.source.to_string_lossy()));
     for (name, value) in [
@@ -240,7 +253,7 @@ fn words(args: &Args, block_bytes: u32, option: &str, prices: Option<Prices>) ->
         simulate += &value.map_or(String::new(), |value| format!(" {name} {}", word(&value)));
     }
     let level = if args.l1.is_some() { "--l2" } else { "--l1" };
-    Words { block_bytes, simulate, level, evictions: option.into(), prices, is_doubtful: false }
+    Runs { block_bytes, simulate, level, evictions: option.into(), has_prices }
 }
 
 fn print(out: &mut impl Write, output: &Output) -> Result<(), Error> {
@@ -260,48 +273,22 @@ fn print(out: &mut impl Write, output: &Output) -> Result<(), Error> {
         bytes(block)
     )?;
     writeln!(out, "{} reads arrive at the cache below\n", count(study.reads))?;
-    output.findings.iter().try_for_each(|said| say(out, &said.sentence))?;
+    for said in &output.findings {
+        say(out, &said.text, said.runs.iter().chain(&said.serve))?;
+    }
     figures(out, study)?;
     writeln!(out, "\nassumed")?;
-    output.assumptions.iter().try_for_each(|said| say(out, &said.sentence))?;
-    Ok(())
-}
-
-/// A sentence, and below it the runs that show its figures, and the configuration that it advises.
-fn say(out: &mut impl Write, sentence: &Sentence) -> Result<(), Error> {
-    writeln!(out, "{}", wrapped(&sentence.text, "* ", "  "))?;
-    let commands = sentence.runs.iter().chain(&sentence.serve);
-    commands.into_iter().try_for_each(|command| writeln!(out, "      {command}"))?;
-    Ok(())
+    output.assumptions.iter().try_for_each(|said| say(out, &said.text, &said.runs))
 }
 
 /// The hit ratios, and the disk reads where there are reloads.
 fn figures(out: &mut impl Write, study: &Study) -> Result<(), Error> {
-    let mut sizes: Vec<u32> = study.figures.iter().map(|f| f.capacity_blocks).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    let block = u64::from(study.block_bytes);
-    let mut heading = vec!["read hit ratio".to_owned()];
-    heading.extend(sizes.iter().map(|&size| bytes(u64::from(size) * block)));
-    let is_same = |a: &Figure, b: &Figure| (&a.policy, &a.placement) == (&b.policy, &b.placement);
-    let mut table = |title: &str, cell: fn(&Figure) -> String| -> Result<(), Error> {
-        heading[0] = title.to_owned();
-        let names: Vec<&str> = heading.iter().map(String::as_str).collect();
-        let mut table = Table::new(&names);
-        for line in study.figures.chunk_by(is_same) {
-            let name = match line[0].is_access() {
-                true => line[0].policy.clone(),
-                false => format!("{} {}", line[0].policy, line[0].placement),
-            };
-            let at = |&size: &u32| {
-                let figure = line.iter().find(|figure| figure.capacity_blocks == size);
-                figure.map_or(String::new(), cell)
-            };
-            table.row(std::iter::once(name).chain(sizes.iter().map(at)).collect());
-        }
-        writeln!(out)?;
-        table.print(out, 1)?;
-        Ok(())
+    let mut table = |title: &str, cell: fn(&Figure) -> String| {
+        let cells = study.figures.iter().map(|figure| {
+            let size = u64::from(figure.capacity_blocks) * u64::from(study.block_bytes);
+            (named(&figure.policy, &figure.placement), size, cell(figure))
+        });
+        by_size(out, title, &cells.collect::<Vec<_>>())
     };
     table("read hit ratio", |figure| percent(figure.read_hit_ratio))?;
     if study.figures.iter().any(|figure| figure.reloads > 0) {

@@ -52,7 +52,7 @@ const MAY_USE: &[(&str, &[&str], &[&str])] = &[
     ("crates/capi", &["client", "level", "nbd", "policy"], &["hints", "random"]),
     ("lab/trace", &["random", "recording", "text"], &[]),
     ("lab/schemes", &["policy", "random", "text"], &["level"]),
-    ("lab/sim", &["level", "policy", "random", "schemes", "text", "trace"], &[]),
+    ("lab/sim", &["adviser", "level", "policy", "random", "schemes", "text", "trace"], &[]),
     ("lab/report", &["text"], &[]),
     (
         "lab/tools",
@@ -63,6 +63,7 @@ const MAY_USE: &[(&str, &[&str], &[&str])] = &[
     (
         "cli",
         &[
+            "adviser",
             "frames",
             "hints",
             "level",

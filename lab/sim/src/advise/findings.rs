@@ -1,223 +1,17 @@
 //! From figures to findings: pure functions. A difference counts only if it is larger than its
 //! error and than [`SMALL`].
+//!
+//! Not here: what a finding is, and what is said of it (`undercroft-adviser`).
 
-use serde::Serialize;
+use undercroft_adviser::{
+    Advice, Assumption, Choice, Estimate, Finding, SMALL_IN_TRACES as SMALL, Verdict,
+};
 
-use super::price::{Cost, Prices};
-use super::{Figure, PARTS, SMALL, Sample, Study};
+use super::price::Prices;
+use super::{Figure, PARTS, Part, Sample, Study};
 
 /// An LRU hit ratio at the smallest size above which a trace is hardly one from below a cache.
 const UNFILTERED: f64 = 0.25;
-
-/// What the figures of a study say.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Advice {
-    /// The findings, the answer first.
-    pub findings: Vec<Finding>,
-    /// What the figures rest on, and cannot know.
-    pub assumptions: Vec<Assumption>,
-}
-
-/// A configuration, with its figures.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Choice {
-    /// Policy with its parameters.
-    pub policy: String,
-    /// When blocks are placed.
-    pub placement: String,
-    /// Size in blocks.
-    pub capacity_blocks: u32,
-    /// Read hits / reads that arrive.
-    pub read_hit_ratio: f64,
-    /// Blocks read from the disk, reloads included.
-    pub disk_reads: u64,
-}
-
-/// A difference of two shares of the reads that arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Difference {
-    /// The difference: 0.01 is one point.
-    pub gain: f64,
-    /// Two standard errors, by how much eight parts of the trace differ, and that of a sample.
-    pub error: f64,
-}
-
-/// Something that figures show.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Finding {
-    /// The trace is said to be from below the client's cache, and does not look so: every other
-    /// figure changes if it was taken above.
-    Unfiltered {
-        /// LRU at the smallest size, which serves more than a trace from below a cache has.
-        lru: Choice,
-    },
-    /// No policy serves one read in a hundred at any size.
-    NothingToGain {
-        /// The best that was found.
-        best: Choice,
-    },
-    /// The cheapest configuration at the given prices.
-    Cheapest {
-        /// The configuration; `None`: no cache is cheaper.
-        choice: Option<Choice>,
-        /// Its cost.
-        cost: Cost,
-        /// The cost without a cache.
-        without: Cost,
-        /// Error of the difference between the two.
-        error: f64,
-    },
-    /// The knee of the curve of the best policies: the size at which it lies highest above the
-    /// straight line from no cache to the first size from which nothing is gained.
-    Knee {
-        /// The configuration.
-        choice: Choice,
-        /// Hit ratio per GiB up to it.
-        per_gib_before: f64,
-        /// Hit ratio per GiB from it to `enough_blocks`.
-        per_gib_after: f64,
-        /// The first size from which nothing is gained.
-        enough_blocks: u32,
-    },
-    /// What no cache can exceed.
-    Bound {
-        /// 1 - cold reads / reads that arrive.
-        read_hit_ratio: f64,
-        /// OPT at the size that is advised, or at the largest.
-        opt: Choice,
-    },
-    /// LRU serves less than one read in a hundred up to this size.
-    LruWasted {
-        /// LRU at the largest size of the study with so little.
-        lru: Choice,
-        /// The exact end of the range, in blocks.
-        up_to_blocks: u32,
-        /// The best policy there, if it gains.
-        best: Option<Choice>,
-    },
-    /// A policy serves more than LRU, where its gain is largest.
-    PolicyGains {
-        /// The policy.
-        choice: Choice,
-        /// LRU at the same size.
-        lru: Choice,
-        /// The gain over LRU.
-        difference: Difference,
-        /// Policies that do not differ from it.
-        equals: Vec<String>,
-        /// The size with which LRU serves as much, in blocks; `None`: none of the sizes studied.
-        lru_blocks: Option<u32>,
-        /// The sizes at which some policy gains over LRU, in blocks.
-        sizes: Vec<u32>,
-    },
-    /// No policy serves more than LRU at any size.
-    NoPolicyGains {
-        /// The largest difference.
-        choice: Choice,
-        /// LRU at the same size.
-        lru: Choice,
-        /// The difference.
-        difference: Difference,
-    },
-    /// What a placement that acts on evictions changes, beside the best at the access.
-    Placement {
-        /// The best policy with this placement.
-        choice: Choice,
-        /// The best policy that places at the access.
-        access: Choice,
-        /// The difference in hit ratio.
-        hits: Difference,
-        /// The difference in blocks read from the disk, as a share of the reads that arrive.
-        disk: Difference,
-    },
-    /// From this size on nothing is gained.
-    Enough {
-        /// The best policy there; the simplest of several.
-        choice: Choice,
-    },
-}
-
-/// What the figures rest on.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Assumption {
-    /// The client has the simulated cache.
-    Client {
-        /// Its policy.
-        policy: String,
-        /// Its size in blocks.
-        capacity_blocks: u32,
-    },
-    /// The trace was taken below the client's cache.
-    BelowClient,
-    /// Evictions are known.
-    EvictionsKnown,
-    /// Nothing tells what the client evicts.
-    EvictionsUnknown,
-    /// The cache was empty at the beginning, and writes go through.
-    ColdAndThrough {
-        /// Share of the reads that arrive that are the first of their blocks.
-        cold: f64,
-    },
-    /// The figures are estimates.
-    Sampled(Sample),
-}
-
-impl Difference {
-    /// The difference of two figures of one study in hit ratio.
-    pub fn of_hits(study: &Study, a: &Figure, b: &Figure) -> Self {
-        let gain = a.read_hit_ratio - b.read_hit_ratio;
-        Self::new(study, gain, a, b, |figure, part| {
-            let part = &figure.parts[part];
-            part.read_hits as f64 / part.reads.max(1) as f64
-        })
-    }
-
-    /// The difference of two figures in blocks read from the disk.
-    pub fn of_disk(study: &Study, a: &Figure, b: &Figure) -> Self {
-        let reads = study.reads.max(1) as f64;
-        let gain = (a.disk_reads as f64 - b.disk_reads as f64) / reads;
-        Self::new(study, gain, a, b, |figure, part| {
-            let part = &figure.parts[part];
-            let disk = part.reads - part.read_hits + part.reloads;
-            disk as f64 / part.reads.max(1) as f64
-        })
-    }
-
-    fn new(
-        study: &Study,
-        gain: f64,
-        a: &Figure,
-        b: &Figure,
-        share: impl Fn(&Figure, usize) -> f64,
-    ) -> Self {
-        let weight = |part: usize| b.parts.get(part).map_or(0.0, |part| part.reads as f64);
-        let all: f64 = (0..PARTS).map(weight).sum();
-        let of = |part: usize| share(a, part) - share(b, part);
-        let is_whole = all > 0.0 && a.parts.len() == PARTS;
-        let squares = |mean: f64| -> f64 {
-            (0..PARTS).map(|part| (weight(part) / all * (of(part) - mean)).powi(2)).sum()
-        };
-        let error = if is_whole {
-            let mean: f64 = (0..PARTS).map(|part| weight(part) / all * of(part)).sum();
-            2.0 * (squares(mean) * PARTS as f64 / (PARTS as f64 - 1.0)).sqrt()
-        } else {
-            0.0
-        };
-        Self { gain, error: error + study.sampling.map_or(0.0, |sample| sample.error) }
-    }
-
-    /// Whether it is a gain that the figures carry.
-    pub fn is_gain(&self) -> bool {
-        self.gain > self.error.max(SMALL)
-    }
-
-    /// Whether it is none, in either direction.
-    pub fn is_none(&self) -> bool {
-        self.gain.abs() <= self.error.max(SMALL)
-    }
-}
 
 impl From<&Figure> for Choice {
     fn from(figure: &Figure) -> Self {
@@ -229,6 +23,11 @@ impl From<&Figure> for Choice {
             disk_reads: figure.disk_reads,
         }
     }
+}
+
+/// Whether a difference is a gain that the figures carry.
+fn is_gain(difference: &Estimate) -> bool {
+    difference.verdict(SMALL) == Verdict::Gain
 }
 
 /// What the figures of `study` say, with prices if they are given.
@@ -261,10 +60,42 @@ impl<'a> Rows<'a> {
     /// The best figure at a size, of those that place at the access and gain over LRU; else LRU.
     fn best(&self, size: u32) -> Option<&'a Figure> {
         let lru = self.find("lru", size)?;
-        let is_better = |f: &&Figure| Difference::of_hits(self.0, f, lru).is_gain();
+        let is_better = |f: &&Figure| is_gain(&self.hits(f, lru));
         let better = self.access().filter(|f| f.capacity_blocks == size).filter(is_better);
         let best = better.max_by(|a, b| a.read_hit_ratio.total_cmp(&b.read_hit_ratio));
         Some(best.unwrap_or(lru))
+    }
+
+    /// The difference of two figures in hit ratio.
+    fn hits(&self, a: &Figure, b: &Figure) -> Estimate {
+        self.difference(a.read_hit_ratio - b.read_hit_ratio, a, b, |part| part.read_hits)
+    }
+
+    /// The difference of two figures in blocks read from the disk / reads that arrive.
+    fn disk(&self, a: &Figure, b: &Figure) -> Estimate {
+        let reads = self.0.reads.max(1) as f64;
+        let value = (a.disk_reads as f64 - b.disk_reads as f64) / reads;
+        self.difference(value, a, b, |part| part.reads - part.read_hits + part.reloads)
+    }
+
+    /// A difference in what `count` counts, with its error: two standard errors, by how much eight
+    /// parts of the trace differ, and the error of a sample.
+    fn difference(&self, value: f64, a: &Figure, b: &Figure, count: fn(&Part) -> u64) -> Estimate {
+        let share = |part: &Part| count(part) as f64 / part.reads.max(1) as f64;
+        let weight = |part: usize| b.parts.get(part).map_or(0.0, |part| part.reads as f64);
+        let all: f64 = (0..PARTS).map(weight).sum();
+        let of = |part: usize| share(&a.parts[part]) - share(&b.parts[part]);
+        let is_whole = all > 0.0 && a.parts.len() == PARTS;
+        let squares = |mean: f64| -> f64 {
+            (0..PARTS).map(|part| (weight(part) / all * (of(part) - mean)).powi(2)).sum()
+        };
+        let error = if is_whole {
+            let mean: f64 = (0..PARTS).map(|part| weight(part) / all * of(part)).sum();
+            2.0 * (squares(mean) * PARTS as f64 / (PARTS as f64 - 1.0)).sqrt()
+        } else {
+            0.0
+        };
+        Estimate { value, error: error + self.0.sampling.map_or(0.0, |sample| sample.error) }
     }
 
     fn findings(&self, prices: Option<&Prices>) -> Vec<Finding> {
@@ -346,30 +177,30 @@ impl<'a> Rows<'a> {
     fn policy_gains(&self) -> Option<Finding> {
         let others = self.access().filter(|figure| figure.policy != "lru");
         let pairs = others.filter_map(|f| Some((f, self.find("lru", f.capacity_blocks)?)));
-        let mut rows: Vec<_> =
-            pairs.map(|(f, lru)| (f, lru, Difference::of_hits(self.0, f, lru))).collect();
-        rows.sort_by(|a, b| b.2.gain.total_cmp(&a.2.gain));
-        let Some(&(figure, lru, difference)) = rows.iter().find(|row| row.2.is_gain()) else {
+        let mut rows: Vec<_> = pairs.map(|(f, lru)| (f, lru, self.hits(f, lru))).collect();
+        rows.sort_by(|a, b| b.2.value.total_cmp(&a.2.value));
+        let Some(&(figure, lru, difference)) = rows.iter().find(|row| is_gain(&row.2)) else {
             let &(figure, lru, difference) = rows.first()?;
-            let (choice, lru) = (figure.into(), lru.into());
-            return Some(Finding::NoPolicyGains { choice, lru, difference });
+            let (choice, base) = (figure.into(), lru.into());
+            return Some(Finding::NoPolicyGains { choice, base, difference });
         };
         let beside = rows.iter().filter(|row| {
             let is_other = row.0.policy != figure.policy;
-            is_other && row.0.capacity_blocks == figure.capacity_blocks && row.2.is_gain()
+            is_other && row.0.capacity_blocks == figure.capacity_blocks && is_gain(&row.2)
         });
-        let equals = beside.filter(|row| Difference::of_hits(self.0, figure, row.0).is_none());
+        let equals = beside.filter(|row| !is_gain(&self.hits(figure, row.0)));
         let equals = equals.map(|row| row.0.policy.clone()).collect();
         let curve = &self.0.lru;
         let as_much = curve.iter().find(|point| point.read_hit_ratio >= figure.read_hit_ratio);
-        let gains = rows.iter().filter(|row| row.2.is_gain()).map(|row| row.0.capacity_blocks);
+        let gains = rows.iter().filter(|row| is_gain(&row.2)).map(|row| row.0.capacity_blocks);
         let mut sizes: Vec<u32> = gains.collect();
         sizes.sort_unstable();
         sizes.dedup();
         Some(Finding::PolicyGains {
             choice: figure.into(),
-            lru: lru.into(),
+            base: lru.into(),
             difference,
+            saved: self.disk(lru, figure),
             equals,
             lru_blocks: as_much.map(|point| point.capacity_blocks),
             sizes,
@@ -386,9 +217,9 @@ impl<'a> Rows<'a> {
         let access = self.best(nearest)?;
         Some(Finding::Placement {
             choice: figure.into(),
-            access: access.into(),
-            hits: Difference::of_hits(self.0, figure, access),
-            disk: Difference::of_disk(self.0, figure, access),
+            base: access.into(),
+            hits: self.hits(figure, access),
+            disk: self.disk(figure, access),
         })
     }
 
@@ -397,11 +228,8 @@ impl<'a> Rows<'a> {
     fn cheapest(&self, prices: &Prices) -> Finding {
         let study = self.0;
         let without = prices.cost(study.block_bytes, 0, study.reads);
-        let error = |difference: Difference| {
-            prices.share(
-                study,
-                difference.error.max(if difference.gain == 0.0 { 0.0 } else { SMALL }),
-            )
+        let error = |Estimate { value, error }: Estimate| {
+            prices.share(study, error.max(if value == 0.0 { 0.0 } else { SMALL }))
         };
         let total = |figure: &Figure| prices.of(study, figure).total;
         let mut all: Vec<&Figure> = study.figures.iter().filter(|f| !f.is_opt()).collect();
@@ -409,9 +237,8 @@ impl<'a> Rows<'a> {
         let Some(&least) = all.first() else {
             return Finding::Cheapest { choice: None, cost: without, without, error: 0.0 };
         };
-        let is_near = |figure: &&&Figure| {
-            total(figure) - total(least) <= error(Difference::of_disk(study, figure, least))
-        };
+        let is_near =
+            |figure: &&&Figure| total(figure) - total(least) <= error(self.disk(figure, least));
         let simpler = |figure: &&&Figure| {
             let plain = figure.is_access() && figure.policy == "lru";
             (figure.capacity_blocks, !plain, !figure.is_access())
@@ -424,11 +251,11 @@ impl<'a> Rows<'a> {
             parts: near
                 .parts
                 .iter()
-                .map(|part| super::Part { read_hits: 0, reloads: 0, ..*part })
+                .map(|part| Part { read_hits: 0, reloads: 0, ..*part })
                 .collect(),
             ..near.clone()
         };
-        let error = error(Difference::of_disk(study, &nothing, near));
+        let error = error(self.disk(&nothing, near));
         let pays = without.total - total(near) > error;
         let cost = if pays { prices.of(study, near) } else { without };
         Finding::Cheapest { choice: pays.then(|| near.into()), cost, without, error }
@@ -449,7 +276,9 @@ impl<'a> Rows<'a> {
         };
         let cold = study.cold_reads as f64 / study.reads.max(1) as f64;
         let mut all = vec![client, evictions, Assumption::ColdAndThrough { cold }];
-        all.extend(study.sampling.map(Assumption::Sampled));
+        all.extend(
+            study.sampling.map(|Sample { rate, error }| Assumption::Sampled { rate, error }),
+        );
         all
     }
 }

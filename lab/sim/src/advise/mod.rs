@@ -2,8 +2,8 @@
 //! set, the figures of every policy and placement at these sizes, and the findings that the figures
 //! carry (`docs/user/decision.md`).
 //!
-//! `study.rs` simulates; `findings.rs` and `price.rs` are pure functions of its figures. The
-//! sentences are the program's.
+//! `study.rs` simulates; `findings.rs` and `price.rs` are pure functions of its figures. What a
+//! finding is, and the sentence that says it, is in `undercroft-adviser`.
 
 mod findings;
 mod price;
@@ -14,12 +14,9 @@ use undercroft_policy::Spec;
 
 use crate::{Evictions, LevelConfig};
 
-pub use findings::{Advice, Assumption, Choice, Difference, Finding, advise};
-pub use price::{Cost, Prices};
+pub use findings::advise;
+pub use price::Prices;
 pub use study::study;
-
-/// A difference in hit ratio that is not worth a change, whatever its error.
-pub const SMALL: f64 = 0.01;
 
 /// Equal parts of a trace, whose differences give the error of a figure.
 const PARTS: usize = 8;

@@ -1,6 +1,7 @@
 //! What memory and disks cost together, where prices are given.
 
 use serde::Serialize;
+use undercroft_adviser::Cost;
 
 use super::{Figure, Study};
 
@@ -15,17 +16,6 @@ pub struct Prices {
     pub disk_reads_per_s: f64,
     /// Duration of the trace in seconds, above 0.
     pub duration_s: f64,
-}
-
-/// What a cache and the disks below it cost.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Cost {
-    /// Of the memory.
-    pub memory: f64,
-    /// Disks that the reads keep busy; a fraction, because disks may have other work.
-    pub disks: f64,
-    /// Of both.
-    pub total: f64,
 }
 
 impl Prices {
