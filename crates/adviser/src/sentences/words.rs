@@ -86,19 +86,12 @@ impl Words {
 
     /// What is between two placements or policies of a trace.
     pub(super) fn compared(&self, difference: &Estimate) -> String {
-        let Estimate { value, error } = *difference;
-        let size = 100.0 * value.abs();
-        let way = match self.verdict(difference) {
-            Verdict::Gain => "more",
-            Verdict::Loss => "fewer",
-            Verdict::None | Verdict::Unknown => {
-                let error = 100.0 * error.max(0.01);
-                return format!(
-                    "no more and no fewer ({size:.1} points within an error of {error:.1})"
-                );
-            }
-        };
-        format!("{size:.1} points {way} (error {:.1})", 100.0 * error)
+        let size = points(&Estimate { value: difference.value.abs(), ..*difference });
+        match self.verdict(difference) {
+            Verdict::Gain => format!("{size} more"),
+            Verdict::Loss => format!("{size} fewer"),
+            Verdict::None | Verdict::Unknown => format!("no more and no fewer ({size})"),
+        }
     }
 }
 

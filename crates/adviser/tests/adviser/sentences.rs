@@ -137,7 +137,7 @@ fn what_to_take() {
 #[test]
 fn whether_the_policy_matters() {
     let both = "Another policy than LRU gains: 32 MiB with w-tinylfu serves 22.88 %, LRU of \
-                that size 3.95 %: 18.9 points more (error 4.3).";
+                that size 3.95 %: 18.9 +- 4.3 points more.";
     let sizes = "Of the sizes studied the policy matters at 4 MiB, 32 MiB.";
     assert_eq!(text(policy_gains(&[], None)), format!("{both} {sizes}"));
     assert_eq!(
@@ -150,15 +150,15 @@ fn whether_the_policy_matters() {
                 32 MiB with mq with 30.00 %, LRU serves";
     assert_eq!(
         text(no_policy_gains(0.004, 0.002)),
-        format!("{stay} 29.60 %: no more and no fewer (0.4 points within an error of 1.0).")
+        format!("{stay} 29.60 %: no more and no fewer (0.4 +- 0.2 points).")
     );
     assert_eq!(
         text(no_policy_gains(-0.02, 0.03)),
-        format!("{stay} 32.00 %: no more and no fewer (2.0 points within an error of 3.0).")
+        format!("{stay} 32.00 %: no more and no fewer (2.0 +- 3.0 points).")
     );
     assert_eq!(
         text(no_policy_gains(-0.05, 0.03)),
-        format!("{stay} 35.00 %: 5.0 points fewer (error 3.0).")
+        format!("{stay} 35.00 %: 5.0 +- 3.0 points fewer.")
     );
 }
 
@@ -170,14 +170,14 @@ fn what_another_placement_changes() {
     assert_eq!(
         text(placement("auto", 55_417, more, off_by(-0.06, 0.02))),
         format!(
-            "{told} {auto}, 6.0 points more (error 5.7) than lirs placed at the access. It \
+            "{told} {auto}, 6.0 +- 5.7 points more than lirs placed at the access. It \
              saves 9.70 % of the disk reads (55,417 blocks instead of 61,370)."
         )
     );
     assert_eq!(
         text(placement("eviction", 149_743, more, off_by(0.9, 0.02))),
         format!(
-            "{told} at eviction with mq serves 44.58 % at 64 MiB, 6.0 points more (error 5.7) \
+            "{told} at eviction with mq serves 44.58 % at 64 MiB, 6.0 +- 5.7 points more \
              than lirs placed at the access. It reads the disk 2.44 times as often (149,743 \
              blocks instead of 61,370). It pays only above disks that are idle."
         )
@@ -186,11 +186,11 @@ fn what_another_placement_changes() {
     assert_eq!(
         text(placement("auto", 61_370, more, same)),
         format!(
-            "{told} {auto}, 6.0 points more (error 5.7) than lirs placed at the access. \
+            "{told} {auto}, 6.0 +- 5.7 points more than lirs placed at the access. \
              {as_often} The hits cost nothing."
         )
     );
-    let none = "no more and no fewer (0.0 points within an error of 2.0)";
+    let none = "no more and no fewer (0.0 +- 2.0 points)";
     assert_eq!(
         text(placement("auto", 61_370, same, same)),
         format!(
@@ -199,7 +199,7 @@ fn what_another_placement_changes() {
         )
     );
     let fewer = text(placement("auto", 61_370, off_by(-0.05, 0.01), off_by(0.1, 0.01)));
-    assert!(fewer.contains("64 MiB, 5.0 points fewer (error 1.0) than lirs"), "{fewer}");
+    assert!(fewer.contains("64 MiB, 5.0 +- 1.0 points fewer than lirs"), "{fewer}");
     assert!(fewer.ends_with(
         "1.00 times as often (61,370 blocks instead of 61,370). It is of \
                              no use here."
