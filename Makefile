@@ -89,6 +89,8 @@ WITHOUT_LAB = $(or $(CARGO_TARGET_DIR),target)/debug/without-lab/undercroft
 # All crates are chosen for it, and a test, so that the crates below have the same features as for the tests: only
 # the program itself is built twice.
 test: export UNDERCROFT_WITHOUT_LAB = $(abspath $(WITHOUT_LAB))
+# Tests of servers wait for most of their time: two at a time on each processor.
+test: export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 test:
 	@tools/setup.sh test
 	$(CARGO) fmt --all --check

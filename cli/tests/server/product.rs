@@ -20,8 +20,13 @@ const BLOCK: usize = 4096;
 /// More than the cache has.
 const BLOCKS: usize = 1536;
 
+/// The program without the laboratory, if there is one.
+pub(crate) fn without_lab() -> Option<PathBuf> {
+    std::env::var_os("UNDERCROFT_WITHOUT_LAB").map(PathBuf::from)
+}
+
 fn product() -> Option<PathBuf> {
-    let named = std::env::var_os("UNDERCROFT_WITHOUT_LAB").map(PathBuf::from);
+    let named = without_lab();
     if named.is_none() {
         println!("skipped: UNDERCROFT_WITHOUT_LAB names no program; make test builds one");
     }

@@ -1,7 +1,8 @@
 //! Unmodified databases under TPC-C on a volume: their evictions become known by the preloaded
 //! library, their blocks are placed, they find their data sound afterwards, and what is believed
 //! of their caches is compared with what they say of them. In `together.rs` all at once, and the
-//! server is killed.
+//! server is killed. Server and `attach` are the program without the laboratory, if
+//! `UNDERCROFT_WITHOUT_LAB` names one.
 //!
 //! `UNDERCROFT_TPCC_SECONDS` is how long each runs by itself, 20 by default.
 
@@ -23,6 +24,7 @@ use serde_json::Value;
 
 use super::clients::is_there;
 use super::disk::Disk;
+use super::product::without_lab;
 use super::support::{PATIENCE, Place, text};
 
 /// Where a database lives.
@@ -152,6 +154,10 @@ fn experiment<D: Database>(good: impl Fn(When, &dyn Fn(&str) -> f64, f64)) {
     }
     signal(Signal::CONT);
     assert!(load.wait().unwrap().success());
+    let advice = place.undercroft(&format!("advise {}", server.uri("d")));
+    let advice = text(&advice.stdout);
+    // In so short a time it may say that nothing is advised yet.
+    assert!(advice.starts_with('d') && advice.contains("\n* "), "{advice}");
     let stats = server.stats("d");
     let told = &stats["cooperation"];
     let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{told} {checked}"));
@@ -173,7 +179,7 @@ fn experiment<D: Database>(good: impl Fn(When, &dyn Fn(&str) -> f64, f64)) {
         late,
     );
     // Not through print!, which the test harness would keep to itself.
-    let _ = std::io::stderr().write_all(format!("{shown}{checked}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("{shown}{checked}\n{advice}\n").as_bytes());
     assert!(number(&told["known_evictions"]) > 1000, "{shown}");
     // A page that is still to be written is not accepted yet: of PostgreSQL's about a half.
     assert!(handed_over > 1000 && accepted > handed_over / 8, "{shown} {checked} {told}");
@@ -213,6 +219,10 @@ fn available<D: Database>(more: &[&str]) -> Option<String> {
     Some(tpcc.to_str().unwrap().to_owned())
 }
 
+fn program() -> PathBuf {
+    without_lab().unwrap_or_else(|| env!("CARGO_BIN_EXE_undercroft").into())
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -223,7 +233,7 @@ fn words(words: &[&str]) -> Vec<String> {
 
 impl Home {
     fn new(tpcc: String) -> Home {
-        let home = Home { place: Place::new(), port: free_port(), tpcc };
+        let home = Home { place: Place::with(program()), port: free_port(), tpcc };
         fs::set_permissions(home.place.path("."), Permissions::from_mode(0o755)).unwrap();
         home
     }
@@ -304,7 +314,7 @@ impl Home {
 
     /// A command of `undercroft attach`, by a copy that any user can read.
     fn attach(&self, more: &[&str]) -> Vec<String> {
-        let program = self.copied(env!("CARGO_BIN_EXE_undercroft").into());
+        let program = self.copied(program());
         words(&[&[program.as_str(), "attach"], more].concat())
     }
 
