@@ -125,7 +125,7 @@ fn figures(out: &mut impl Write, volume: &Value) -> Result<(), Error> {
         let number = |name: &str| 100.0 * cell[name].as_f64().unwrap_or(0.0);
         let mark = if cell["is_today"] == true { "*" } else { "" };
         let text = format!("{mark}{:.1} +- {:.1}", number("read_hit_ratio"), number("error"));
-        let name = named(cell["policy"].as_str()?, cell["placement"].as_str()?);
+        let name = named(cell["policy"].as_str()?, cell["placement"].as_str().unwrap_or("access"));
         Some((name, cell["cache_bytes"].as_u64()?, text))
     });
     let cells: Vec<_> = cells.collect();

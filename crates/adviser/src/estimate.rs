@@ -28,7 +28,7 @@ pub(crate) const SMALL_IN_SERVERS: f64 = 0.002;
 const VAGUE: f64 = 0.05;
 
 /// A number and its error: the interval `value - error ..= value + error` holds the truth nine
-/// times in ten.
+/// times in ten; that of a trace does if its parts are independent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Estimate {
     /// The number. Scripts read differences only.

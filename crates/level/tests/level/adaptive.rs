@@ -16,7 +16,7 @@ fn evicted_blocks_are_of_use_unless_the_access_places_better() {
     let loops = |lower: u32, told: bool| {
         let mut levels = hierarchy(&[("lru", 4), ("lru", lower)], "eviction,on-hit=adaptive");
         if !told {
-            levels.silence_clients();
+            levels.silence_client();
         }
         let begins = levels.lower()[0].placement().unwrap().places_evicted();
         (0..20_000).for_each(|n| _ = levels.refer(Reference::new(n % 50, false)));

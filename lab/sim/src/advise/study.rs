@@ -13,7 +13,6 @@ use undercroft_random::hash;
 use undercroft_trace::DenseTrace;
 
 use super::{CurvePoint, Figure, PARTS, Part, Question, Sample, Study, Upper};
-
 use crate::curve::{Curve, LruStack};
 use crate::tree::counts_in_parts;
 use crate::{Config, Error, LevelConfig};

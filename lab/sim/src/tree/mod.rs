@@ -216,8 +216,9 @@ impl Tree {
         self.below.iter_mut().flatten().for_each(Server::number_blocks);
     }
 
-    /// Stops clients from reporting their evictions: see [`client_evicted`](Self::client_evicted).
-    pub fn silence_clients(&mut self) {
+    /// Stops the only client from reporting its evictions: see
+    /// [`client_evicted`](Self::client_evicted).
+    pub fn silence_client(&mut self) {
         self.edge.tells = false;
     }
 
@@ -263,7 +264,8 @@ impl Tree {
             self.inform(client, block);
             let server = self.place_of(0, block);
             while let Some((block, step)) = self.foreseen(server.0, client) {
-                self.carry_out(client, 0, server, block, step);
+                let gone = self.carry_out(client, 0, server, block, step);
+                self.moves.extend(gone.map(|gone| Move::Dropped(gone, server.1)));
             }
         }
         if self.edge.order == Order::ReadFirst {
@@ -287,6 +289,7 @@ impl Tree {
         cold: bool,
         victims: &mut Vec<u64>,
     ) -> bool {
+        self.changed.clear();
         let Some(cache) = self.clients.get_mut(client) else { return false };
         let referred = cache.reference(block, is_write, || cold);
         let Some(holders) = &mut self.holders else {
@@ -386,18 +389,19 @@ impl Tree {
     /// Places a block that left a client, and what a server evicts for it, further down. A server
     /// evicts at most one block for one that it places.
     fn descend(&mut self, client: usize, block: u64) {
-        let mut coming = block;
+        let (mut coming, mut from) = (block, 0);
         for depth in 0..self.below.len() {
             let place = self.place_of(depth, coming);
             let step = self.below[depth][place.0].evicted(client, coming);
             let gone = self.carry_out(client, depth, place, coming, step);
             let Some(gone) = gone else { return };
-            coming = gone;
+            (coming, from) = (gone, place.1);
         }
+        self.moves.push(Move::Dropped(coming, from));
     }
 
     /// Does at once what a server asks for about a block. Returns the block that it evicted for
-    /// that, if any; at the lowest depth this one is dropped.
+    /// that, if any.
     fn carry_out(
         &mut self,
         client: usize,
@@ -420,11 +424,7 @@ impl Tree {
             },
         };
         self.moves.push(came);
-        let gone = server.part(client).evicted().first()?.block;
-        if depth + 1 == self.below.len() {
-            self.moves.push(Move::Dropped(gone, number));
-        }
-        Some(gone)
+        server.part(client).evicted().first().map(|gone| gone.block)
     }
 
     /// Tells the server, if it is informed, whether the client holds a block.
@@ -450,7 +450,7 @@ impl Tree {
     pub fn is_held(&self, client: usize, block: u64) -> bool {
         match &self.holders {
             Some(holders) => holders.is_held(block),
-            None => self.clients[client].frame(block).is_some(),
+            None => self.clients.get(client).is_some_and(|own| own.frame(block).is_some()),
         }
     }
 

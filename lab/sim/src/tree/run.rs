@@ -104,7 +104,7 @@ impl<'a> Run<'a> {
         let mut tree = line(trace, config)?;
         let mut estimate = None;
         if *evictions == Evictions::Estimated {
-            tree.silence_clients();
+            tree.silence_client();
             estimate = Some(Estimate::new(trace.unique()));
         }
         Ok(Self { tree, clients: None, evictions, passed: 0, estimate })
