@@ -262,7 +262,7 @@ impl Tree {
             let below = self.serve(client, block, is_write, cold);
             found = if hit { found } else { below };
             self.inform(client, block);
-            let server = self.place_of(0, block);
+            let server = self.server_of(0, block);
             while let Some((block, step)) = self.foreseen(server.0, client) {
                 let gone = self.carry_out(client, 0, server, block, step);
                 self.moves.extend(gone.map(|gone| Move::Dropped(gone, server.1)));
@@ -320,7 +320,7 @@ impl Tree {
         let keeps = peer.is_some() && !self.edge.peer_fetch;
         let mut found = Found::Disk;
         for depth in 0..self.below.len() {
-            let (at, number) = self.place_of(depth, block);
+            let (at, number) = self.server_of(depth, block);
             let server = &mut self.below[depth][at];
             let hit = if is_write {
                 server.write(client, block, cold)
@@ -391,11 +391,11 @@ impl Tree {
     fn descend(&mut self, client: usize, block: u64) {
         let (mut coming, mut from) = (block, 0);
         for depth in 0..self.below.len() {
-            let place = self.place_of(depth, coming);
-            let step = self.below[depth][place.0].evicted(client, coming);
-            let gone = self.carry_out(client, depth, place, coming, step);
+            let server = self.server_of(depth, coming);
+            let step = self.below[depth][server.0].evicted(client, coming);
+            let gone = self.carry_out(client, depth, server, coming, step);
             let Some(gone) = gone else { return };
-            (coming, from) = (gone, place.1);
+            (coming, from) = (gone, server.1);
         }
         self.moves.push(Move::Dropped(coming, from));
     }
@@ -460,7 +460,7 @@ impl Tree {
     }
 
     /// The server of a block at a depth, and the number of that cache.
-    fn place_of(&self, depth: usize, block: u64) -> (usize, usize) {
+    fn server_of(&self, depth: usize, block: u64) -> (usize, usize) {
         let at = if depth == 0 { self.home(block) } else { 0 };
         let above: usize = self.below[..depth].iter().map(Vec::len).sum();
         (at, self.clients.len() + above + at)
