@@ -5,7 +5,7 @@ CARGO ?= cargo
 BUILT = target/release
 UNDERCROFT = $(BUILT)/undercroft
 
-.PHONY: help help-checks help-measure build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies auto auto-picture tuned reproduce bench bench-reading bench-server bench-turns bench-hints bench-policies bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment tpcc report-pictures clean
+.PHONY: help help-checks help-measure build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies flash auto auto-picture tuned reproduce bench bench-reading bench-server bench-turns bench-hints bench-policies bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment tpcc report-pictures clean
 
 help:
 	@echo "make run                            build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -34,6 +34,7 @@ help-measure:
 	@echo "make effects                        what cooperation is worth on real traces, into docs/user/cooperation.md"
 	@echo "make content-aware                  what content-aware caching is worth, into docs/measurements/content-aware.md"
 	@echo "make hierarchies                    schemes that move blocks by hints, into docs/measurements/hierarchies.md"
+	@echo "make flash [RECORDED=FILE]          designs of a level on flash over nine streams, into docs/measurements/flash.md (a minute)"
 	@echo "make auto                           the policy auto beside every fixed policy, into docs/measurements/auto.md (some minutes; RECORDINGS=: of those)"
 	@echo "make auto-picture                   what auto learns below PostgreSQL, into docs/user/pictures/auto.svg (a minute)"
 	@echo "make tuned                          the parameters of LFRU and FBR, chosen and judged, into docs/measurements/auto.md (ten minutes)"
@@ -140,6 +141,9 @@ content-aware: build examples
 
 hierarchies: build
 	@python3 tools/hierarchies.py $(UNDERCROFT) $(HIERARCHIES)
+
+flash: build
+	@python3 tools/flash.py $(UNDERCROFT) $(RECORDED)
 
 auto: build
 	@python3 tools/auto.py $(UNDERCROFT) $(RECORDINGS)

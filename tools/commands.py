@@ -88,6 +88,7 @@ COMMANDS = [
     Command("effects", "make effects", "postgres is in", documents("user/cooperation"), is_quick=True),
     Command("content-aware", "make content-aware", "policies is in", documents("measurements/content-aware")),
     Command("hierarchies", "make hierarchies && make hierarchies HIERARCHIES=--sizes", "check is in", documents("measurements/hierarchies")),
+    Command("flash", "make flash", r"evidence, MQ \| .* of \d", documents("measurements/flash")),
     Command("auto", "make auto", "", documents("measurements/auto"), needs=("zstd",), is_quick=True),
     Command("auto-picture", "make auto-picture", "", needs=("zstd",), builds=True),
     Command("tuned", "make tuned", "as chosen on one half", documents("measurements/auto")),

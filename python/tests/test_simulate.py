@@ -26,6 +26,7 @@ def without_times(report):
         {"l1": "32MiB:lru", "l2": "64MiB:mq", "placement": "eviction,on-hit=keep", "warmup": 1000},
         {"l1": "16MiB:lru", "l2": "32MiB:lru", "l3": "10%:lru", "placement": "d-hfa,k=4", "seed": 7},
         {"l1": "16MiB:lru", "l2": "32MiB:2q", "write_mode": "no-allocate", "costs": "0.1,1,8"},
+        {"l1": "16MiB:lru", "flash": "64MiB,rate=100,budget=1GiB/day"},
         {"l1": "16MiB:lru", "l2": "32MiB:lru", "stream_cutoff": "256KiB", "write_back": "age=9999,percent=25"},
     ],
 )

@@ -36,6 +36,7 @@ def _common(
     write_mode: str,
     stream_cutoff: int | str,
     write_back: bool | str,
+    flash: str | None,
     evictions: str,
 ) -> dict[str, Any]:
     """Options of simulations and sweeps as the native module takes them."""
@@ -47,6 +48,7 @@ def _common(
         "write_mode": write_mode,
         "stream_cutoff": str(stream_cutoff),
         "write_back": rules,
+        "flash": flash,
         "evictions": evictions,
     }
 
@@ -81,6 +83,7 @@ def simulate(
     costs: str | None = None,
     stream_cutoff: int | str = 0,
     write_back: bool | str = False,
+    flash: str | None = None,
     demotions: str | None = None,
     seed: int = 42,
     samples: int = 0,
@@ -117,7 +120,8 @@ def simulate(
     lowest level beyond this size, in bytes or as ``"4MiB"``; 0: they are cached. ``write_back``:
     whether the disk's writes are counted as write-back at the lowest level makes them, or its
     rules, as ``"age=100000,percent=25"`` (block requests, percent of the level). The last two are
-    for placement ``access``.
+    for placement ``access``. ``flash``: a flash level between the lowest level and the disk, as
+    ``"64GiB,budget=500GiB/day,rate=5000"``.
 
     *Schemes.* ``demotions``: ``free``, ``rtt`` or ``link=N`` (blocks a second). ``seed``: of those
     that toss coins. ``topology``: a file of caches in a tree, instead of levels. ``samples``: looks
@@ -155,7 +159,7 @@ def simulate(
     options = {
         "placement": placement,
         "warmup": str(warmup),
-        "common": _common(costs, demotions, seed, write_mode, stream_cutoff, write_back, evictions),
+        "common": _common(costs, demotions, seed, write_mode, stream_cutoff, write_back, flash, evictions),
         "ratio": ratio,
         "topology": None if topology is None else os.fspath(topology),
         "samples": samples,

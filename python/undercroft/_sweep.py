@@ -39,6 +39,7 @@ class SweepOptions(TypedDict, total=False):
     seed: int
     stream_cutoff: int | str
     write_back: bool | str
+    flash: str | None
     evictions: str
     executor: futures.Executor | None
     out: str | os.PathLike[str] | None
@@ -120,6 +121,7 @@ def _keyed(
     seed: int = 42,
     stream_cutoff: int | str = 0,
     write_back: bool | str = False,
+    flash: str | None = None,
     evictions: str = "exact",
     executor: futures.Executor | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -132,7 +134,7 @@ def _keyed(
     upper = None if l1 is None else _level(l1, "l1")
     policies = _texts(policy, _native.split_policies, "policy")
     placements = _texts(placement, _native.split_placements, "placement")
-    common = _common(costs, demotions, seed, write_mode, stream_cutoff, write_back, evictions)
+    common = _common(costs, demotions, seed, write_mode, stream_cutoff, write_back, flash, evictions)
     whole = _native.Plan(upper, ratio, sizes, policies, placements, common)
     whole.check()
     own = ""
@@ -196,7 +198,7 @@ def sweep(
     parameters and subclasses of :class:`Policy`; ``"all"`` stands for all that can run online.
     ``placement``: as in :func:`simulate`, one or several. ``ratio``: all levels vary, their sizes
     as parts of the first one's, ``"1:4"``. ``warmup``, ``write_mode``, ``costs``, ``demotions``,
-    ``seed``, ``stream_cutoff``, ``write_back``, ``evictions``: as in :func:`simulate`.
+    ``seed``, ``stream_cutoff``, ``write_back``, ``flash``, ``evictions``: as in :func:`simulate`.
 
     ``executor``: any ``concurrent.futures.Executor``, of threads, of processes, or of a cluster
     (Dask's ``Client.get_executor()``); by default threads on the cores of this machine, which run

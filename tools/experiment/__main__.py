@@ -42,6 +42,7 @@ def arguments():
     parser.add_argument("--undercroft", type=pathlib.Path, default=program, help="the program (or UNDERCROFT)")
     parser.add_argument("--tools", type=pathlib.Path, default=target / "tools", help="where go-tpc and PostgreSQL 18 are")
     parser.add_argument("--work", type=pathlib.Path, default=target / "experiment", help="golden copies, runs and results")
+    parser.add_argument("--recordings", metavar="FOLDER", type=pathlib.Path, help="keep what `record = true` records there")
     parser.add_argument("--smallest", action="store_true", help="whether it works: one warehouse, one round, seconds of load")
     parser.add_argument("--anew", action="store_true", help="keep earlier results as NAME.before, and begin again")
     parser.add_argument("--table", metavar="RESULTS", type=pathlib.Path, help="print the table of a folder, and draw its picture; run nothing")

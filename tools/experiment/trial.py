@@ -64,6 +64,9 @@ def simulated(options, arm, home, served):
     traces = sorted((home / RECORD / "d").glob("*.uct.zst"))
     if len(traces) != 1:
         raise Failure(f"{home / RECORD}: {len(traces)} recordings")
+    if options.recordings:
+        options.recordings.mkdir(parents=True, exist_ok=True)
+        shutil.copy(traces[0], options.recordings / f"{home.name}-{arm.name}.uct.zst")
     keys = arm.volume
     command = [options.undercroft, "simulate", traces[0], "--l1", f"{keys.cache}:{keys.policy}", "--json"]
     if keys.placement != "access":

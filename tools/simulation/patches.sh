@@ -55,7 +55,8 @@ found() {
     range=0
     while [ "$range" -lt "$ranges" ]; do
         count=$(found_from $((range * 1000000 + 1))) || all=1
-        printf '%s ' "$count"
+        printf '%s%s' "${separator-}" "$count"
+        separator=' '
         range=$((range + 1))
     done
     return $all

@@ -12,7 +12,7 @@ use crate::lab::clients::ClientOptions;
 use crate::lab::cooperation::CooperationOptions;
 use crate::lab::hierarchy::{self, HierarchyOptions};
 use crate::lab::input::{SimulationOptions, TraceArg, TraceOptions};
-use crate::lab::lowest::{LowestOptions, write_back_text};
+use crate::lab::lowest::{LowestOptions, flash_row, flash_text, write_back_text};
 use crate::lab::progress::{Reading, Simulating};
 use crate::lab::timed::{self, TimedOptions};
 use crate::table::{Table, bytes, count, percent};
@@ -69,6 +69,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 impl Args {
     /// What is to be simulated.
     fn setup(&self) -> Result<Setup, Error> {
+        if self.lowest.flash.len() > 1 {
+            return Err(Error::Usage("--flash: one level; sweep compares several".into()));
+        }
         let config = Config {
             rule: self.cooperation.one_rule(&self.simulation)?,
             evictions: self.cooperation.kind(),
@@ -131,6 +134,9 @@ fn print_price(out: &mut impl Write, report: &Report) -> Result<(), Error> {
     let through = report.levels.last().map_or(0, |level| level.writes);
     if let Some(counts) = &report.write_back {
         writeln!(out, "{}", write_back_text(counts, through))?;
+    }
+    if let Some(flash) = &report.flash {
+        writeln!(out, "{}", flash_text(flash))?;
     }
     let streamed: u64 = report.levels.iter().map(|level| level.streamed).sum();
     if streamed > 0 {
@@ -296,7 +302,10 @@ fn print(out: &mut impl Write, report: &Report, args: &Args) -> Result<(), Error
             percent(share),
         ]);
     }
-    if report.levels.len() > 1 {
+    if let Some(flash) = &report.flash {
+        table.row(flash_row(flash, block));
+    }
+    if report.levels.len() > 1 || report.flash.is_some() {
         let all = percent(report.aggregate.read_hit_ratio);
         let dash = String::new;
         table.row(vec!["all".into(), dash(), dash(), dash(), dash(), all]);

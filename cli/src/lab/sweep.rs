@@ -83,6 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         ratio: args.ratio.clone(),
         sizes: distinct(Size::parse_list(sizes)?),
         policies: parse_policies(&args.policy)?,
+        flash: distinct(args.lowest.flash.clone()),
         config: Config {
             times: Times { costs: args.costs.clone(), demotions: args.demotions, seed: args.seed },
             write_mode: args.simulation.write_mode,
@@ -105,7 +106,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
             }
         }
     }
-    let bar = Sweeping::start(args.traces.len() * plan.sizes.len() * plan.pairs()?.len());
+    let bar = Sweeping::start(
+        args.traces.len() * plan.sizes.len() * plan.pairs()?.len() * plan.flash.len().max(1),
+    );
     let sources: Vec<_> = args.traces.iter().map(|path| source(path, args)).collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.unwrap_or(0));
     let pool = pool.build().map_err(|e| Error::Usage(format!("--jobs: {e}")))?;
@@ -168,7 +171,11 @@ struct Ranked<'a> {
 
 /// The hit ratio that a sweep compares: the level's, or that of all levels if they all vary.
 fn ratio(row: &Row) -> f64 {
-    if row.ratio.is_empty() { row.read_hit_ratio } else { row.aggregate_read_hit_ratio }
+    if row.ratio.is_empty() && row.flash.is_empty() {
+        row.read_hit_ratio
+    } else {
+        row.aggregate_read_hit_ratio
+    }
 }
 
 fn is_opt(row: &Row) -> bool {
@@ -177,7 +184,9 @@ fn is_opt(row: &Row) -> bool {
 
 impl<'a> Ranked<'a> {
     fn new(of_trace: &'a [Row]) -> Self {
-        let is_same = |a: &Row, b: &Row| a.policy == b.policy && a.placement == b.placement;
+        let is_same = |a: &Row, b: &Row| {
+            (&a.policy, &a.placement, &a.flash) == (&b.policy, &b.placement, &b.flash)
+        };
         let mut lines: Vec<&[Row]> = of_trace.chunk_by(is_same).collect();
         let sum = |line: &[Row]| line.iter().map(ratio).sum::<f64>();
         lines.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
@@ -201,6 +210,10 @@ impl<'a> Ranked<'a> {
             let name = match line[0].placement.as_str() {
                 "access" => line[0].policy.clone(),
                 placement => format!("{} {placement}", line[0].policy),
+            };
+            let name = match line[0].flash.as_str() {
+                "" => name,
+                flash => format!("{name} + {flash}"),
             };
             table.row(std::iter::once(name).chain(cells).collect());
         }

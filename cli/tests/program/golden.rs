@@ -41,6 +41,8 @@ const CASES: &[(&str, &[&str])] = &[
             ":mq --stream-cutoff 64KiB",
             ":opt --stream-cutoff 64KiB",
             ":lru --write-back",
+            ":lru --flash 100blk,rate=0.01,budget=200KB/day",
+            ":s3-fifo --flash 200blk,rule=second-miss,sequential=64KiB",
             ":arc --stream-cutoff 32KiB --write-back=age=500,percent=25 --warmup 500",
         ],
     ),

@@ -24,6 +24,7 @@ const MAY_USE: &[(&str, &[&str], &[&str])] = &[
     ("crates/text", &[], &[]),
     ("crates/policy", &["random", "text"], &["level"]),
     ("crates/level", &["policy", "random", "text"], &["sim"]),
+    ("crates/flash", &["random", "text"], &[]),
     ("crates/recording", &[], &[]),
     ("crates/frames", &[], &[]),
     ("crates/adviser", &["level", "policy", "random", "text"], &[]),
@@ -52,7 +53,11 @@ const MAY_USE: &[(&str, &[&str], &[&str])] = &[
     ("crates/capi", &["client", "level", "nbd", "policy"], &["hints", "random"]),
     ("lab/trace", &["random", "recording", "text"], &[]),
     ("lab/schemes", &["policy", "random", "text"], &["level"]),
-    ("lab/sim", &["adviser", "level", "policy", "random", "schemes", "text", "trace"], &[]),
+    (
+        "lab/sim",
+        &["adviser", "flash", "level", "policy", "random", "schemes", "text", "trace"],
+        &[],
+    ),
     ("lab/report", &["text"], &[]),
     (
         "lab/tools",

@@ -70,6 +70,7 @@ pub(crate) struct Common {
     write_mode: String,
     stream_cutoff: String,
     write_back: Option<String>,
+    flash: Option<String>,
     evictions: String,
 }
 
@@ -108,7 +109,8 @@ impl Common {
         };
         let write_back = self.write_back.as_deref().map(str::parse::<WriteBack>).transpose();
         let write_back = write_back.map_err(|why| Error::Request(format!("write_back: {why}")))?;
-        Ok(Lowest { stream_cutoff_bytes, write_back })
+        let flash = self.flash.as_deref().map(str::parse).transpose()?;
+        Ok(Lowest { stream_cutoff_bytes, write_back, flash })
     }
 
     /// What writes do.

@@ -39,13 +39,15 @@ impl Plan {
         let specs = policies.iter().map(|policy| policy.spec(py, &failure));
         let rules = placements.iter().map(|text| text.parse::<Rule>());
         let evictions = common.evictions().map_err(raise)?;
+        let config = common.config().map_err(raise)?;
         let plan = sim::Plan {
             upper,
             ratio: ratio.map(str::parse::<Ratio>).transpose().map_err(raise)?,
             sizes: Size::parse_list(sizes).map_err(raise)?,
             policies: specs.collect::<PyResult<Vec<Spec>>>()?,
             placements: rules.collect::<Result<_, _>>().map_err(raise)?,
-            config: common.config().map_err(raise)?,
+            flash: config.lowest.flash.iter().cloned().collect(),
+            config,
         };
         evictions.check(&plan.placements).map_err(raise)?;
         let has_class = policies.iter().any(PolicyOption::is_class)

@@ -22,6 +22,8 @@ pub(crate) struct Row {
     ratio: String,
     policy: String,
     placement: String,
+    #[serde(default)]
+    flash: String,
     size: String,
     capacity_blocks: u32,
     block_bytes: u32,
@@ -37,9 +39,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The hit ratio that a sweep compares: the level's, or that of all levels if they all vary.
+    /// The hit ratio that a sweep compares: the level's, or that of all levels if they all vary or
+    /// flash lies below.
     fn hit_ratio(&self) -> f64 {
-        if self.ratio.is_empty() { self.read_hit_ratio } else { self.aggregate_read_hit_ratio }
+        let is_one = self.ratio.is_empty() && self.flash.is_empty();
+        if is_one { self.read_hit_ratio } else { self.aggregate_read_hit_ratio }
     }
 
     fn bytes(&self) -> u64 {
@@ -51,10 +55,10 @@ impl Row {
     }
 
     fn name(&self) -> String {
-        match self.placement.as_str() {
-            "access" => self.policy.clone(),
-            placement => format!("{} {placement}", self.policy),
-        }
+        let flash = if self.flash.is_empty() { "" } else { " + " };
+        let placement = if self.placement == "access" { "" } else { &self.placement };
+        let policy = format!("{} {placement}", self.policy);
+        format!("{}{flash}{}", policy.trim_end(), self.flash)
     }
 
     fn is_opt(&self) -> bool {

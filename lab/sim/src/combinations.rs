@@ -5,7 +5,7 @@
 use undercroft_level::placement::{Eviction, OnHit, Placement};
 use undercroft_policy::{Awareness, Knows, Spec, WriteMode};
 
-use crate::{Config, Error, Evictions, Rule};
+use crate::{Config, Error, Evictions, Rule, Sharing};
 
 /// A configured simulation.
 pub(crate) struct Combination<'a> {
@@ -44,7 +44,7 @@ const REFUSALS: &[Refusal] = &[
     Refusal {
         applies: |asked| {
             let Config { lowest, times, .. } = asked.config;
-            let is_plain = lowest.is_plain() && times.costs.is_none();
+            let is_plain = !lowest.is_altered() && times.costs.is_none();
             asked.config.has_clients() && !asked.is_scheme() && !is_plain
         },
         why: |_| {
@@ -72,8 +72,8 @@ const REFUSALS: &[Refusal] = &[
     Refusal {
         applies: |asked| asked.is_scheme() && !asked.config.lowest.is_plain(),
         why: |_| {
-            "--stream-cutoff, --write-back: not under a scheme that moves blocks by hints; leave \
-             them out"
+            "--stream-cutoff, --write-back, --flash: not under a scheme that moves blocks by hints; \
+             leave them out"
                 .into()
         },
     },
@@ -159,11 +159,31 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         applies: |asked| {
-            !asked.config.lowest.is_plain() && (!asked.is_access() || asked.aware().is_some())
+            asked.config.lowest.is_altered() && (!asked.is_access() || asked.aware().is_some())
         },
         why: |_| {
             "--stream-cutoff, --write-back: counted for a lowest level that places blocks at the \
              access and does not go by what others hold; use --placement access and another policy"
+                .into()
+        },
+    },
+    Refusal {
+        applies: |asked| asked.config.lowest.flash.is_some() && asked.config.lowest.is_altered(),
+        why: |_| {
+            "--flash with --stream-cutoff or --write-back: a flash level sees every block that \
+             leaves memory, clean; leave them out (flash has sequential=SIZE of its own)"
+                .into()
+        },
+    },
+    Refusal {
+        applies: |asked| {
+            let is_one = asked.config.sharing.is_none_or(|all| all == Sharing::default());
+            let is_known = !asked.has_policy("opt") && asked.aware().is_none();
+            asked.config.lowest.flash.is_some() && !(is_one && is_known)
+        },
+        why: |_| {
+            "--flash with several servers, a divided cache, opt or a content-aware policy: it is \
+             simulated below the memory of one server, with any other policy"
                 .into()
         },
     },
@@ -309,6 +329,10 @@ mod tests {
         config.lowest.stream_cutoff_bytes = 1;
     }
 
+    fn flash(config: &mut Config) {
+        config.lowest.flash = "9blk".parse().ok();
+    }
+
     #[test]
     fn each_row_refuses_something() {
         let scheme = Config { rule: "demote".parse().unwrap(), ..Config::default() };
@@ -336,6 +360,11 @@ mod tests {
             refused(&scheme, true),
             row(&[], "demote", |config| config.write_mode = WriteMode::NoAllocate),
             row(&["lru", "mq"], "gl", streams_pass),
+            row(&["lru"], "access", |config| {
+                streams_pass(config);
+                flash(config);
+            }),
+            row(&["opt"], "access", flash),
             row(&["lru"], "access", |config| {
                 config.lowest.write_back = Some(WriteBack::default());
                 config.write_mode = WriteMode::Invalidate;

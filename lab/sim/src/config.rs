@@ -5,23 +5,14 @@
 use std::sync::Arc;
 
 use undercroft_level::placement::Placement;
-use undercroft_policy::{Spec, WriteMode};
+use undercroft_policy::WriteMode;
 
 use crate::cache_tree::CacheTree;
 use crate::costs::{CostSpec, Costs, Times};
 use crate::rule::Rule;
 use crate::timing::Timing;
 use crate::tree::Division;
-use crate::{DerivedEvictions, Error, Lowest};
-
-/// The configuration of a level.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LevelConfig {
-    /// Size in blocks, at least 1.
-    pub capacity: u32,
-    /// Replacement policy.
-    pub policy: Spec,
-}
+use crate::{DerivedEvictions, Error, LevelConfig, Lowest};
 
 /// The configuration of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -11,6 +11,10 @@ use crate::Error;
 pub(crate) const LEVEL_MS: [f64; 3] = [0.2, 2.0, 5.0];
 pub(crate) const DISK_MS: f64 = 10.0;
 
+/// Time in milliseconds that reading a block from flash adds to a request that memory serves
+/// (ours).
+pub(crate) const FLASH_MS: f64 = 0.1;
+
 /// Times of a request in milliseconds, from its start to its end, by the place that serves it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {

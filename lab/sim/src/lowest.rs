@@ -1,8 +1,8 @@
 //! What the cache of a server does beside replacement, at the lowest level of a simulation:
 //! sequential streams pass it, and writes are counted as write-back would make them.
 //!
-//! Not here: which streams are recognised (`undercroft_level::Streams`), and which configurations
-//! cannot have this (`combinations.rs`).
+//! Not here: the flash level (`flash.rs`), which streams are recognised
+//! (`undercroft_level::Streams`), and which configurations cannot have this (`combinations.rs`).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,22 +13,29 @@ use undercroft_policy::{Entry, Reference};
 use undercroft_text::{pair, words};
 use undercroft_trace::BlockNames;
 
-use crate::Config;
 use crate::outcome::WriteBackCounts;
+use crate::{Config, FlashLevel};
 
 /// What the lowest level does beside replacement; by default nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lowest {
     /// Sequential streams pass the level beyond this many bytes; 0: they are cached.
     pub stream_cutoff_bytes: u64,
     /// When dirty blocks are written; `None`: the level is write-through.
     pub write_back: Option<WriteBack>,
+    /// A flash level between it and the disk.
+    pub flash: Option<FlashLevel>,
 }
 
 impl Lowest {
     /// Whether nothing is asked for.
     pub fn is_plain(&self) -> bool {
-        self.stream_cutoff_bytes == 0 && self.write_back.is_none()
+        !self.is_altered() && self.flash.is_none()
+    }
+
+    /// Whether streams pass the level, or its writes wait.
+    pub(crate) fn is_altered(&self) -> bool {
+        self.stream_cutoff_bytes > 0 || self.write_back.is_some()
     }
 
     /// The streams of blocks of so many bytes that pass the level, if any do.
@@ -40,7 +47,8 @@ impl Lowest {
 impl fmt::Display for Lowest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "stream-cutoff={}", self.stream_cutoff_bytes)?;
-        self.write_back.map_or(Ok(()), |rules| write!(f, " write-back={rules}"))
+        self.write_back.map_or(Ok(()), |rules| write!(f, " write-back={rules}"))?;
+        self.flash.as_ref().map_or(Ok(()), |flash| write!(f, " flash={flash}"))
     }
 }
 
@@ -105,7 +113,7 @@ impl<'a> LowestLevel<'a> {
         let Config { lowest, block_bytes, .. } = config;
         let dirty = |rules| DirtyBlocks::new(rules, capacity, names.len());
         let (streams, dirty) = (lowest.streams(*block_bytes), lowest.write_back.map(dirty));
-        (!lowest.is_plain()).then_some(Self { names, streams, dirty })
+        lowest.is_altered().then_some(Self { names, streams, dirty })
     }
 
     /// Runs the level over `refs`, whose entries are below `entries`, as

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::FlashOutcome;
 use crate::tree::BelowCounts;
 use serde::{Deserialize, Serialize};
 use undercroft_level::placement::ReloadCounts;
@@ -33,6 +34,8 @@ pub struct Outcome {
     pub leaders: Vec<Option<&'static str>>,
     /// Further counts of each content-aware level.
     pub aware: Vec<AwareReport>,
+    /// What a flash level did; `None` without one.
+    pub flash: Option<FlashOutcome>,
     /// Moves between levels; `None` without a scheme of movement.
     pub movement: Option<MovementOutcome>,
 }
@@ -46,7 +49,13 @@ impl Outcome {
 
     /// Block reads served by a cache: a level, or another client.
     pub fn read_hits(&self) -> u64 {
-        self.levels.iter().map(|level| level.read_hits).sum::<u64>() + self.peer_hits()
+        let levels = self.levels.iter().map(|level| level.read_hits).sum::<u64>();
+        levels + self.flash_hits() + self.peer_hits()
+    }
+
+    /// Block reads served by flash.
+    pub fn flash_hits(&self) -> u64 {
+        self.flash.as_ref().map_or(0, |flash| flash.counts.hits)
     }
 
     /// Block reads served by another client.
@@ -67,7 +76,8 @@ impl Outcome {
     /// Blocks read from disk for placement.
     pub fn reloads(&self) -> u64 {
         let levels = self.cooperation.iter().flat_map(|cooperation| &cooperation.levels);
-        levels.map(|level| level.reloads).sum()
+        let all: u64 = levels.map(|level| level.reloads).sum();
+        all - self.flash.as_ref().map_or(0, |flash| flash.reloads)
     }
 
     /// Blocks written to disk. Every level is write-through, except for the lowest one with
@@ -211,6 +221,10 @@ pub struct TimedOutcome {
     pub behind_reloads_ns: u64,
     /// The part of `response_ns` in which the disk read the block.
     pub service_ns: u64,
+    /// The part of `response_ns` in which flash read the block, waiting included.
+    pub flash_ns: u64,
+    /// Shares of the time in which the channels of flash read and wrote.
+    pub flash_busy: [f64; 2],
     /// Shares of the time in which the disks served reads, writes and reloads.
     pub disk_busy: [f64; 3],
     /// Shares of the time in which the links carried requested and written blocks, and evicted

@@ -5,6 +5,7 @@ mod of_outcome;
 
 use serde::{Deserialize, Serialize};
 
+use crate::FlashReport;
 use crate::clients::ClientsReport;
 use crate::movement::MovementReport;
 use crate::outcome::{AwareReport, EstimateOutcome, WriteBackCounts};
@@ -26,6 +27,9 @@ pub struct Report {
     /// The disk's writes by reason; left out unless the lowest level writes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_back: Option<WriteBackCounts>,
+    /// The flash level; left out without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<FlashReport>,
     /// Results of cooperation; left out with access-based placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cooperation: Option<CooperationReport>,

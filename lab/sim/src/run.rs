@@ -68,7 +68,11 @@ pub fn simulate<'a, P: Proceed>(
             simulate_movement(clients()?, config, scheme, warmup, progress)
         }
         (_, Some(timing)) => simulate_timed(clients()?, config, timing, warmup, progress),
-        (rule, _) if sharing.is_some() || *rule != Rule::Placement(Placement::Access) => {
+        (rule, _)
+            if sharing.is_some()
+                || config.lowest.flash.is_some()
+                || *rule != Rule::Placement(Placement::Access) =>
+        {
             simulate_tree(trace, sharing, config, warmup, progress)
         }
         _ if config.levels.iter().any(is_aware) => simulate_aware(trace, config, warmup, progress),

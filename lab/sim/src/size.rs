@@ -6,7 +6,16 @@ use std::str::FromStr;
 use undercroft_policy::Spec;
 use undercroft_text::Bytes;
 
-use crate::{Error, LevelConfig};
+use crate::Error;
+
+/// The configuration of a level.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LevelConfig {
+    /// Size in blocks, at least 1.
+    pub capacity: u32,
+    /// Replacement policy.
+    pub policy: Spec,
+}
 
 /// Size of a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -19,7 +19,7 @@ use undercroft_policy::Spec;
 use crate::drive::Proceed;
 use crate::report::Report;
 use crate::setup::{Prepared, Setup};
-use crate::{Config, Error, LevelSpec, Rule, Size, Warmup};
+use crate::{Config, Error, FlashLevel, LevelSpec, Lowest, Rule, Size, Warmup};
 pub use journal::Journal;
 use journal::results_error;
 pub use plan::{Plan, parse_policies};
@@ -51,6 +51,9 @@ pub struct Row {
     pub policy: String,
     /// Placement of the level that varies.
     pub placement: String,
+    /// The flash level below, or empty.
+    #[serde(default)]
+    pub flash: String,
     /// Size as configured.
     pub size: String,
     /// Size in blocks; with a ratio, that of the last level, as are the counts below.
@@ -100,6 +103,12 @@ pub struct Row {
     /// Blocks placed from the staging area, without a reload.
     #[serde(default)]
     pub staged: u64,
+    /// Reads that flash served.
+    #[serde(default)]
+    pub flash_read_hits: u64,
+    /// Blocks written to flash.
+    #[serde(default)]
+    pub flash_written: u64,
     /// Duration of the run, s.
     pub elapsed_s: f64,
 }
@@ -163,6 +172,8 @@ pub struct Run {
     pub policy: Spec,
     /// What decides where blocks are kept.
     pub rule: Rule,
+    /// The flash level below the lowest level.
+    pub flash: Option<FlashLevel>,
     /// All that decides the result, including the state of the trace's file, as text. Runs with
     /// equal keys have equal results.
     pub key: String,
@@ -198,7 +209,8 @@ impl Plan {
         );
         let mut runs = Vec::new();
         for (policy, rule) in self.pairs()? {
-            let run = |&size: &Size| {
+            let run = |(size, flash): (Size, Option<FlashLevel>)| {
+                let lowest = Lowest { flash, ..lowest.clone() };
                 let mut key = format!("{about} {size}:{policy}{costs}");
                 if !lowest.is_plain() {
                     key += &format!(" {lowest}");
@@ -210,9 +222,13 @@ impl Plan {
                     let demotions = times.demotions.unwrap_or_default();
                     key += &format!(" demotions={demotions} seed={}", times.seed);
                 }
-                Run { size, policy: policy.clone(), rule: rule.clone(), key }
+                let (policy, rule) = (policy.clone(), rule.clone());
+                Run { size, policy, rule, flash: lowest.flash, key }
             };
-            runs.extend(self.sizes.iter().map(run));
+            let of = |flash: Option<FlashLevel>| {
+                self.sizes.iter().map(move |&size| (size, flash.clone()))
+            };
+            runs.extend(self.flash().into_iter().flat_map(of).map(run));
         }
         Ok(runs)
     }
@@ -232,6 +248,7 @@ impl Plan {
         let (first, lower) = levels.split_at(1);
         let (first, lower) = (first.to_vec(), lower.to_vec());
         let mut config = Config { rule: run.rule.clone(), ..self.config.clone() };
+        config.lowest.flash = run.flash.clone();
         if let Rule::Placement(_) = config.rule {
             config.times.demotions = None;
         }
@@ -249,6 +266,7 @@ impl Plan {
             ratio: text_of(self.ratio.as_ref()),
             policy: level.policy.clone(),
             placement: level.placement.clone(),
+            flash: text_of(run.flash.as_ref()),
             size: run.size.to_string(),
             capacity_blocks: level.capacity_blocks,
             block_bytes: report.block_bytes,
@@ -271,6 +289,8 @@ impl Plan {
             demotions_in: level.demotions_in,
             promotions_out,
             staged: level.staged,
+            flash_read_hits: report.flash.as_ref().map_or(0, |flash| flash.read_hits),
+            flash_written: report.flash.as_ref().map_or(0, |flash| flash.written),
             elapsed_s: report.elapsed_s,
         }
     }

@@ -4,11 +4,11 @@ use undercroft_level::placement::Placement;
 
 use super::{AggregateReport, CooperationReport, DiskReport, LevelReport, Report, TraceReport};
 use crate::clients::ClientsReport;
-use crate::costs::{Costs, DISK_MS, LEVEL_MS};
+use crate::costs::{Costs, DISK_MS, FLASH_MS, LEVEL_MS};
 use crate::movement::MovementReport;
 use crate::run::Input;
 use crate::timed::TimedReport;
-use crate::{Config, Outcome, Population, Rule};
+use crate::{Config, FlashReport, Outcome, Population, Rule};
 
 impl TraceReport {
     /// The contents of a trace, and its name.
@@ -39,8 +39,13 @@ impl Report {
         let input = input.into();
         // Levels beyond the third have no default times.
         let default = || Costs { levels_ms: LEVEL_MS.to_vec(), disk_ms: DISK_MS };
-        let costs = config.costs().unwrap_or_else(|_| default());
-        let hits: Vec<u64> = outcome.levels.iter().map(|level| level.read_hits).collect();
+        let mut costs = config.costs().unwrap_or_else(|_| default());
+        let mut hits: Vec<u64> = outcome.levels.iter().map(|level| level.read_hits).collect();
+        if outcome.flash.is_some() {
+            costs.levels_ms.truncate(hits.len());
+            costs.levels_ms.push(costs.levels_ms.last().unwrap_or(&0.0) + FLASH_MS);
+            hits.push(outcome.flash_hits());
+        }
         let response_time_ms = costs.mean_ms(&hits, outcome.peer_hits(), outcome.disk_reads());
         let reloads_ms = outcome.reloads() as f64 * costs.disk_ms / outcome.reads().max(1) as f64;
         let clients = outcome.clients.as_ref().zip(input.population);
@@ -74,6 +79,10 @@ impl Report {
                 writes: outcome.disk_writes(),
             },
             write_back: outcome.write_back,
+            flash: outcome.flash.as_ref().zip(config.lowest.flash.as_ref()).map(|(done, level)| {
+                let first = outcome.levels.first().map_or(0, |first| first.reads + first.writes);
+                FlashReport::new(level, done, config.block_bytes, (outcome.reads(), first))
+            }),
             cooperation,
             aware: outcome.aware.clone(),
             clients: clients.map(|(counts, of)| ClientsReport::new(of, config, counts)),

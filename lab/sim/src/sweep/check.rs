@@ -5,7 +5,7 @@ use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
 
 use super::{Plan, Run};
 use crate::setup::Prepared;
-use crate::{Error, Size, Warmup};
+use crate::{Error, FlashLevel, Size, Warmup};
 
 impl Plan {
     /// Runs each combination on one read, with small levels.
@@ -23,7 +23,8 @@ impl Plan {
         let plan = Self { upper, ..self.clone() };
         for (policy, rule) in plan.pairs()? {
             let (policy, rule) = (policy.clone(), rule.clone());
-            let run = Run { size: SMALL, policy, rule, key: String::new() };
+            let flash = plan.flash.first().map(|flash| FlashLevel { size: SMALL, ..flash.clone() });
+            let run = Run { size: SMALL, policy, rule, flash, key: String::new() };
             plan.carry_out(&run, &trace, Warmup::Records(0), |_| ())?;
         }
         Ok(())

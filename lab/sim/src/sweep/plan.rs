@@ -4,7 +4,7 @@
 use undercroft_policy::{Spec, policies};
 use undercroft_schemes::{Build, Topology};
 
-use crate::{Config, Error, LevelSpec, Ratio, Rule, Size};
+use crate::{Config, Error, FlashLevel, LevelSpec, Ratio, Rule, Size};
 
 /// The combinations to simulate.
 #[derive(Clone)]
@@ -19,8 +19,11 @@ pub struct Plan {
     pub policies: Vec<Spec>,
     /// Placements of the level that varies.
     pub placements: Vec<Rule>,
-    /// All else. Its levels, rule, warm-up and size of blocks are those of each run, and recorded
-    /// evictions come with each trace ([`Prepared`](crate::Prepared)): any stand for them here.
+    /// Flash levels below the lowest level, one in each run; none: there is no flash.
+    pub flash: Vec<FlashLevel>,
+    /// All else. Its levels, rule, flash, warm-up and size of blocks are those of each run, and
+    /// recorded evictions come with each trace ([`Prepared`](crate::Prepared)): any stand for them
+    /// here.
     pub config: Config,
 }
 
@@ -74,9 +77,10 @@ impl Plan {
     /// Checks that a scheme accepts levels of a policy.
     fn fits(&self, policy: &Spec, rule: &Rule) -> Result<(), Error> {
         let Rule::Scheme(scheme) = rule else { return Ok(()) };
-        if !self.config.lowest.is_plain() {
+        if !self.config.lowest.is_plain() || !self.flash.is_empty() {
             return Err(Error::Request(format!(
-                "--stream-cutoff, --write-back: not counted under placement {scheme}; use access"
+                "--stream-cutoff, --write-back, --flash: not counted under placement {scheme}; use \
+                 access"
             )));
         }
         // The check does not depend on sizes.
@@ -93,6 +97,12 @@ impl Plan {
         let topology = topology.map_err(|e| Error::Request(e.to_string()))?;
         scheme.build(Build { policy: &policy.to_string(), ..Build::new(&topology) })?;
         Ok(())
+    }
+
+    /// The flash level of each run of the same levels.
+    pub(super) fn flash(&self) -> Vec<Option<FlashLevel>> {
+        let given = self.flash.iter().cloned().map(Some);
+        given.chain(self.flash.is_empty().then_some(None)).collect()
     }
 
     /// All levels, with `level` as the one that varies.

@@ -7,6 +7,7 @@
 //! change when a request reaches them, not when its data does.
 
 mod disk;
+mod flash;
 mod link;
 mod outcome;
 mod world;
@@ -33,13 +34,17 @@ pub(crate) fn simulate_timed<P: Proceed>(
     let (references, clients) = (population.trace().len(), population.names().len());
     timing.check()?;
     timing.check_length(references, clients, config.block_bytes)?;
-    let (tree, by_volume) = tree::build(population, config)?;
+    let (mut tree, by_volume) = tree::build(population, config)?;
+    tree::add_flash(&mut tree, config, population.unique(), None)?;
     let mut world = World::new(population, tree, config, timing, warmup);
     world.run(progress)?;
     let (tree, timed) = world.finish();
     let mut outcome = tree::outcome(&tree, config, by_volume);
     if let Some(cooperation) = &mut outcome.cooperation {
         cooperation.hint_bytes = timed.hints * tree::HINT_BYTES;
+    }
+    if let Some(flash) = &mut outcome.flash {
+        flash.timed = Some((timed.flash_ns, timed.flash_busy));
     }
     Ok(Outcome { timed: Some(timed), ..outcome })
 }

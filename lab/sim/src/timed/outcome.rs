@@ -14,7 +14,7 @@ pub struct TimedReport {
     pub requests_per_s: f64,
     /// Mean response time of a block read in milliseconds.
     pub response_ms: f64,
-    /// The part of the response time spent at caches, without waiting and without the disk, in
+    /// The part of the response time spent at caches, without waiting, disk and flash, in
     /// milliseconds.
     pub cache_ms: f64,
     /// The part of the response time spent at links, in milliseconds.
@@ -63,7 +63,7 @@ impl From<&TimedOutcome> for TimedReport {
     fn from(outcome: &TimedOutcome) -> Self {
         let reads = outcome.reads.max(1) as f64;
         let mean_ms = |ns: u64| ns as f64 / reads / NS_PER_MS;
-        let below_ns = outcome.link_ns + outcome.wait_ns + outcome.service_ns;
+        let below_ns = outcome.link_ns + outcome.wait_ns + outcome.service_ns + outcome.flash_ns;
         let elapsed_s = outcome.elapsed_ns as f64 / 1e9;
         let [disk_reads_busy, disk_writes_busy, disk_reloads_busy] = outcome.disk_busy;
         let [link_demand_busy, link_demotions_busy] = outcome.link_busy;

@@ -13,6 +13,7 @@ use undercroft_level::placement::{DataSource, Order, Placement, WayByCost};
 use undercroft_random::SplitMix64;
 
 use super::disk::{Busy, Disk, Work};
+use super::flash::Channels;
 use super::link::Link;
 use crate::clients::OfClient;
 use crate::costs::LEVEL_MS;
@@ -66,6 +67,7 @@ struct Slot {
     wait_ns: u64,
     behind_ns: u64,
     service_ns: u64,
+    flash_ns: u64,
     /// Evictions that the request reports to the server.
     hints: Vec<u64>,
 }
@@ -85,6 +87,9 @@ pub(super) struct World<'a> {
     links: Vec<Link>,
     /// The disks of the first server, then those of the second, and so on.
     disks: Vec<Disk>,
+    /// Those of the flash level, and its blocks written so far.
+    channels: Option<Channels>,
+    flash_written: u64,
     ways: Vec<WayByCost>,
     seen: Seen,
     issued: u64,
@@ -136,6 +141,8 @@ impl<'a> World<'a> {
             active: clients * per_client,
             links: (0..clients).map(link).collect(),
             disks: (0..disks).map(disk).collect(),
+            channels: config.lowest.flash.as_ref().map(|flash| Channels::new(flash.times)),
+            flash_written: 0,
             seen: Seen::new(population.unique()),
             issued: 0,
             warmup,
@@ -293,6 +300,7 @@ impl<'a> World<'a> {
             stats.wait_ns += slot.wait_ns;
             stats.behind_reloads_ns += slot.behind_ns;
             stats.service_ns += slot.service_ns;
+            stats.flash_ns += slot.flash_ns;
         }
         let think_ns = self.think_ns();
         self.at(self.now + think_ns, Event::Issue(at));
@@ -315,6 +323,8 @@ impl<'a> World<'a> {
         if is_demote_first {
             self.take_hints(at);
         }
+        let now_us = self.now / 1000;
+        self.tree.flash_mut().into_iter().for_each(|flash| flash.advance(now_us));
         let found = self.tree.serve(client, block, is_write, cold);
         let disk = self.disk_of(block);
         if is_write {
@@ -323,7 +333,11 @@ impl<'a> World<'a> {
         } else {
             self.disks[disk].drop_demanded(block);
             let from_disk = found == Found::Disk;
-            if !from_disk {
+            if found == Found::Flash {
+                let read = self.read_flash(block);
+                self.slots[at].flash_ns = read - self.now;
+                self.at(read + SERVER_NS, Event::Reply(at));
+            } else if !from_disk {
                 self.at(self.now + SERVER_NS, Event::Reply(at));
             } else if self.disks[disk].join(block, at) {
                 self.slots[at].queued = self.now;
@@ -342,6 +356,23 @@ impl<'a> World<'a> {
         let mut to_start = std::mem::take(&mut self.to_start);
         to_start.drain(..).for_each(|disk| self.start_disk(disk));
         self.to_start = to_start;
+        self.write_flash();
+    }
+
+    /// Reads a block from flash. Returns when it is there.
+    fn read_flash(&mut self, block: u64) -> u64 {
+        let now = self.now;
+        self.channels.as_mut().map_or(now, |channels| channels.read(block, now))
+    }
+
+    /// Hands to the channels what goes to flash since the last call.
+    fn write_flash(&mut self) {
+        let (Some(channels), Some(flash)) = (&mut self.channels, self.tree.flash()) else { return };
+        let written = flash.outcome().counts.written;
+        // The counts begin anew after the warm-up.
+        let new = written.checked_sub(self.flash_written).unwrap_or(written);
+        channels.write(new, self.now);
+        self.flash_written = written;
     }
 
     fn take_hints(&mut self, at: usize) {
@@ -380,6 +411,11 @@ impl<'a> World<'a> {
     /// handled, so that demand goes first.
     fn fetch(&mut self, block: u64, step: PlacementStep) {
         if step == PlacementStep::Fetch {
+            if self.tree.flash().is_some_and(|flash| flash.has(block)) {
+                self.read_flash(block);
+                self.tree.arrived(self.population.owner(block), block);
+                return;
+            }
             let disk = self.disk_of(block);
             self.disks[disk].push_reload(block);
             self.to_start.push(disk);

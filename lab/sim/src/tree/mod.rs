@@ -19,6 +19,7 @@
 //! and which configuration makes which tree (`run.rs`).
 
 mod estimate;
+mod flash;
 mod holders;
 mod marginal;
 mod run;
@@ -28,9 +29,10 @@ use undercroft_level::placement::{DataSource, Order, PlacementError};
 use undercroft_level::{Level, PlacementCounts, PlacementStep};
 use undercroft_policy::{Counts, Policy, Reference, WriteMode};
 
+use flash::BelowMemory;
 pub use holders::{Holders, MAX_HOLDERS};
 pub use marginal::{Marginal, Shift};
-pub(crate) use run::{HINT_BYTES, Seen, build, counts_in_parts, outcome, simulate_tree};
+pub(crate) use run::{HINT_BYTES, Seen, add_flash, build, counts_in_parts, outcome, simulate_tree};
 pub use server::{Division, Server, ServerSpec, rendezvous};
 
 /// What clients have in common.
@@ -48,6 +50,8 @@ pub struct TreeRules {
 pub enum Found {
     /// The cache with this number.
     Cache(usize),
+    /// The flash level below the last cache.
+    Flash,
     /// The client with this number, for another one.
     Peer(usize),
     /// The disk.
@@ -185,16 +189,17 @@ impl Tree {
     /// evictions are told: [`client_evicted`](Self::client_evicted).
     ///
     /// # Errors
-    /// The level below the first one places at the access or is missing, or one of several reloads.
+    /// There is no level below the first one, or one of several reloads.
     pub fn line(
         first: Option<(Box<dyn Policy>, WriteMode)>,
         lower: Vec<Level>,
     ) -> Result<Self, PlacementError> {
-        let Some(placement) = lower.first().and_then(Level::placement) else {
+        let Some(second) = lower.first() else {
             let why = "blocks that are evicted need a level below the first to go to: add one";
             return Err(PlacementError::new(why));
         };
-        if lower.len() > 1 && placement.rules().down == DataSource::Reload {
+        let reloads = second.placement().is_some_and(|it| it.rules().down == DataSource::Reload);
+        if lower.len() > 1 && reloads {
             return Err(PlacementError::new(
                 "placement eviction is one server below clients, which reloads from disk what \
                  they evicted; for more levels use gl",
@@ -222,6 +227,23 @@ impl Tree {
         self.edge.tells = false;
     }
 
+    /// Puts a flash level below the last server.
+    pub(crate) fn set_flash(&mut self, flash: BelowMemory) {
+        if let Some(server) = self.below.last_mut().and_then(|servers| servers.first_mut()) {
+            server.set_flash(flash);
+        }
+    }
+
+    /// The flash level.
+    pub(crate) fn flash(&self) -> Option<&BelowMemory> {
+        self.below.last()?.first()?.flash()
+    }
+
+    /// See [`flash`](Self::flash).
+    pub(crate) fn flash_mut(&mut self) -> Option<&mut BelowMemory> {
+        self.below.last_mut()?.first_mut()?.flash_mut()
+    }
+
     /// From now on a client tells the server below it, which is content-aware, exactly what it
     /// holds.
     pub fn inform_server(&mut self) {
@@ -243,7 +265,7 @@ impl Tree {
         self.known = self.known.max(block + 1);
         match self.reference(0, block, reference.is_write(), cold) {
             Found::Cache(number) => Some(number),
-            Found::Peer(_) | Found::Disk => None,
+            Found::Flash | Found::Peer(_) | Found::Disk => None,
         }
     }
 
@@ -335,6 +357,9 @@ impl Tree {
             }
             if hit && !is_write {
                 break;
+            }
+            if !is_write && server.flash().is_some_and(BelowMemory::was_here) {
+                found = Found::Flash;
             }
         }
         if is_write {

@@ -7,9 +7,10 @@
 use undercroft_level::placement::{DataSource, Placement};
 use undercroft_level::{EvictionPlacement, Level};
 use undercroft_policy::{Context, Counts, Reference};
-use undercroft_trace::{DenseTrace, Ref};
+use undercroft_trace::{BlockNames, DenseTrace, Ref};
 
 use super::estimate::Estimate;
+use super::flash::BelowMemory;
 use super::{Division, Server, ServerSpec, Tree, TreeRules};
 use crate::aware::is_aware;
 use crate::clients::ClientRef;
@@ -96,12 +97,14 @@ impl<'a> Run<'a> {
     ) -> Result<Self, Error> {
         let evictions = &config.evictions;
         if let Some(population) = clients {
-            let (tree, by_volume) = build(population, config)?;
+            let (mut tree, by_volume) = build(population, config)?;
+            add_flash(&mut tree, config, population.unique(), None)?;
             let seen = Seen::new(population.unique());
             let clients = Some(Clients { population, seen, by_volume });
             return Ok(Self { tree, clients, evictions, passed: 0, estimate: None });
         }
         let mut tree = line(trace, config)?;
+        add_flash(&mut tree, config, trace.unique(), Some(trace.names()))?;
         let mut estimate = None;
         if *evictions == Evictions::Estimated {
             tree.silence_client();
@@ -112,6 +115,9 @@ impl<'a> Run<'a> {
 
     /// Serves the `at`-th reference of the trace, of the only client.
     fn reference(&mut self, at: u64, reference: Reference) {
+        if let Some(flash) = self.tree.flash_mut() {
+            flash.at_request(at);
+        }
         if let Some(estimate) = &mut self.estimate {
             estimate.serve(&mut self.tree, reference);
             return;
@@ -144,7 +150,10 @@ impl Topology for Run<'_> {
             }
             return;
         };
-        for &r in refs {
+        for (at, &r) in (at..).zip(refs) {
+            if let Some(flash) = self.tree.flash_mut() {
+                flash.at_request(at);
+            }
             let ClientRef { client, block, is_write } = clients.population.resolve(r);
             let cold = clients.seen.is_first(block);
             self.tree.reference(client, block.into(), is_write, cold);
@@ -155,6 +164,20 @@ impl Topology for Run<'_> {
         self.tree.restart_counts();
         self.estimate.iter_mut().for_each(Estimate::restart_counts);
     }
+}
+
+/// Puts the flash level of a configuration, if it has one, below the last server of a tree. For the
+/// other arguments see [`BelowMemory::new`].
+pub(crate) fn add_flash(
+    tree: &mut Tree,
+    config: &Config,
+    unique: u32,
+    names: Option<&BlockNames>,
+) -> Result<(), Error> {
+    if let Some(level) = &config.lowest.flash {
+        tree.set_flash(BelowMemory::new(level, config.block_bytes, unique, names)?);
+    }
+    Ok(())
 }
 
 /// Levels one below the other, or one below a client that is not simulated.
@@ -254,6 +277,7 @@ pub(crate) fn outcome(tree: &Tree, config: &Config, by_volume: bool) -> Outcome 
     let caches = tree.clients().iter().chain(tree.lower()).filter(|_| is_line);
     Outcome {
         levels: tree.level_counts(),
+        flash: tree.flash().map(BelowMemory::outcome),
         leaders: caches.map(|level| level.policy().leader()).collect(),
         cooperation,
         clients: (!is_line).then(|| of_clients(tree, config, by_volume)),

@@ -9,6 +9,7 @@ use undercroft_level::{Level, PlacementCounts, PlacementStep, Referred};
 use undercroft_policy::{Counts, Spec, WriteMode};
 use undercroft_random::hash;
 
+use super::flash::BelowMemory;
 use super::marginal::{Marginal, equal_parts};
 
 /// How a server's cache is divided among the clients.
@@ -48,6 +49,8 @@ pub struct Server {
     is_switched: bool,
     /// Whether a write removes the copy.
     invalidates: bool,
+    /// Only below a cache that is not divided.
+    flash: Option<BelowMemory>,
 }
 
 impl Server {
@@ -70,14 +73,35 @@ impl Server {
             .then(|| Marginal::new(clients, capacity, seed))
             .transpose()?;
         let invalidates = write_mode == WriteMode::Invalidate;
-        Ok(Self { parts, marginal, is_access_based, is_switched: false, invalidates })
+        Ok(Self { parts, marginal, is_access_based, is_switched: false, invalidates, flash: None })
     }
 
     /// A server whose cache is this level, undivided.
     pub fn of_level(level: Level) -> Self {
         let is_access_based = level.placement().is_none();
-        let parts = vec![level];
-        Self { parts, marginal: None, is_access_based, is_switched: false, invalidates: false }
+        Self {
+            parts: vec![level],
+            marginal: None,
+            is_access_based,
+            is_switched: false,
+            invalidates: false,
+            flash: None,
+        }
+    }
+
+    /// Puts a flash level below the cache.
+    pub(crate) fn set_flash(&mut self, flash: BelowMemory) {
+        self.flash = Some(flash);
+    }
+
+    /// The flash level.
+    pub(crate) fn flash(&self) -> Option<&BelowMemory> {
+        self.flash.as_ref()
+    }
+
+    /// See [`flash`](Self::flash).
+    pub(crate) fn flash_mut(&mut self) -> Option<&mut BelowMemory> {
+        self.flash.as_mut()
     }
 
     /// See [`Tree::number_blocks`](super::Tree::number_blocks).
@@ -117,6 +141,9 @@ impl Server {
         } else {
             self.refer(at, block, false, cold)
         };
+        if let Some(flash) = &mut self.flash {
+            flash.referred(block, false, read, &self.parts[at]);
+        }
         if let Some(marginal) = &mut self.marginal {
             let placement = self.parts[at].placement();
             let keeps_hits = placement.is_none_or(|it| it.rules().on_hit == OnHit::Keep);
@@ -132,7 +159,11 @@ impl Server {
     /// A client writes a block. Returns whether there was a copy.
     pub fn write(&mut self, client: usize, block: u64, cold: bool) -> bool {
         let at = self.at(client);
-        let Referred { hit, now, .. } = self.refer(at, block, true, cold);
+        let written = self.refer(at, block, true, cold);
+        if let Some(flash) = &mut self.flash {
+            flash.referred(block, true, written, &self.parts[at]);
+        }
+        let Referred { hit, now, .. } = written;
         if self.is_access_based && now.is_some() {
             self.note_placed(at, block);
         }
@@ -169,6 +200,9 @@ impl Server {
         let at = self.at(client);
         let way = self.parts[at].placement().map_or(DataSource::Reload, |it| it.rules().down);
         self.parts[at].arrived(block, way);
+        if let Some(flash) = &mut self.flash {
+            flash.arrived(block, way == DataSource::Reload, &self.parts[at]);
+        }
         self.note_placed(at, block);
         way
     }
@@ -180,6 +214,9 @@ impl Server {
     }
 
     fn note_step(&mut self, at: usize, block: u64, step: PlacementStep) {
+        if let (Some(flash), PlacementStep::Staged(_)) = (&mut self.flash, step) {
+            flash.arrived(block, false, &self.parts[at]);
+        }
         if matches!(step, PlacementStep::Resident | PlacementStep::Staged(_)) {
             self.note_placed(at, block);
         }
@@ -217,6 +254,7 @@ impl Server {
     /// Resets the counts but not the content, at the end of a warm-up.
     pub fn restart_counts(&mut self) {
         self.parts.iter_mut().for_each(Level::restart_counts);
+        self.flash.iter_mut().for_each(BelowMemory::restart_counts);
     }
 
     /// The summed counts of all parts.

@@ -369,6 +369,7 @@ fn response_time(hits: &[u64], disk: u64, writes: u64) -> f64 {
         elapsed: Duration::ZERO,
         cpu: Duration::ZERO,
         cooperation: None,
+        flash: None,
         clients: None,
         timed: None,
         leaders: Vec::new(),

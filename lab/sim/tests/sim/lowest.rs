@@ -13,7 +13,7 @@ fn run(records: &[Record], config: &Config) -> Outcome {
 
 fn lowest(stream_cutoff: u64, write_back: Option<&str>) -> Lowest {
     let write_back = write_back.map(|rules| rules.parse().expect("rules"));
-    Lowest { stream_cutoff_bytes: stream_cutoff * 4096, write_back }
+    Lowest { stream_cutoff_bytes: stream_cutoff * 4096, write_back, flash: None }
 }
 
 /// An LRU level whose streams and dirty blocks are lists.

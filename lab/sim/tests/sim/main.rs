@@ -8,6 +8,7 @@ mod clients;
 mod common;
 mod cooperation;
 mod curves;
+mod flash;
 mod hierarchy;
 mod lowest;
 mod movement;

@@ -23,7 +23,7 @@ pub(crate) fn folder() -> Option<PathBuf> {
 }
 
 /// A trace, if it is there; `unit_bytes` as for [`BlockOptions`].
-fn load(name: &str, block_bytes: u32, unit_bytes: Option<u32>) -> Option<DenseTrace> {
+pub(crate) fn load(name: &str, block_bytes: u32, unit_bytes: Option<u32>) -> Option<DenseTrace> {
     let path = folder()?.join(name);
     if !path.exists() {
         println!("skipped: no {name}");

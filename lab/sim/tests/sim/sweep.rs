@@ -63,6 +63,7 @@ impl Bench {
             policies: vec![spec("mq"), spec("lru"), spec("2q,kin=0.5")],
             placements: vec![Rule::Placement(Placement::Access)],
             ratio: None,
+            flash: Vec::new(),
             config: Config::default(),
         };
         Self { folder, plan, reading: "as it is" }
@@ -155,6 +156,7 @@ fn rows_are_single_simulations_in_the_order_of_the_plan() {
                     ratio: String::new(),
                     policy: policy.into(),
                     placement: "access".into(),
+                    flash: String::new(),
                     size: size.into(),
                     capacity_blocks: blocks,
                     block_bytes: BLOCK_BYTES,
@@ -177,6 +179,8 @@ fn rows_are_single_simulations_in_the_order_of_the_plan() {
                     demotions_in: 0,
                     promotions_out: 0,
                     staged: 0,
+                    flash_read_hits: 0,
+                    flash_written: 0,
                     elapsed_s: row.elapsed_s,
                 };
                 assert_eq!(*row, expected);

@@ -212,7 +212,7 @@ async fn streams_and_write_back_count_the_same() {
             client.expect("a server").flush().await.expect("a flush");
 
             let write_back = (write == Write::Back).then(WriteBack::default);
-            let lowest = Lowest { stream_cutoff_bytes: cutoff * 4096, write_back };
+            let lowest = Lowest { stream_cutoff_bytes: cutoff * 4096, write_back, flash: None };
             let levels = vec![LevelConfig { capacity: 400, policy }];
             let config = Config { levels, lowest, block_bytes: 4096, ..Config::default() };
             let promised = simulate(&trace, &config, |_| ()).expect("a simulation");

@@ -46,6 +46,7 @@ impl World<'_> {
         self.tree.restart_counts();
         self.disks.iter_mut().for_each(|disk| disk.reloads.restart_counts());
         self.stats = TimedOutcome::default();
+        self.channels.iter_mut().for_each(|channels| channels.busy_ns = [0; 2]);
         self.began = self.now;
         self.before = self.disks.iter().map(|disk| disk.busy).collect();
         self.links_before = self.link_times();
@@ -67,12 +68,14 @@ impl World<'_> {
         }
         let (demand, demotions) = self.link_times();
         let links = [demand - self.links_before.0, demotions - self.links_before.1];
+        let flash_busy = self.channels.as_ref().map(|channels| channels.busy(elapsed));
         let none = ReloadCounts::default();
         let reloads = self.disks.iter().fold(none, |sum, disk| sum.plus(disk.reloads.counts()));
         let stats = TimedOutcome {
             elapsed_ns: self.now - self.began,
             disk_busy: busy.map(|ns| ns as f64 / elapsed / self.disks.len() as f64),
             link_busy: links.map(|ns| ns as f64 / elapsed / self.links.len() as f64),
+            flash_busy: flash_busy.unwrap_or_default(),
             reloads,
             way_changes: self.ways.iter().map(WayByCost::changes).sum(),
             ..std::mem::take(&mut self.stats)

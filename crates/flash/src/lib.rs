@@ -1,0 +1,34 @@
+//! A cache level on flash between a server's memory and its store, as a state machine without I/O,
+//! clock, threads or unseeded randomness: which blocks go to flash, where they lie, and which one
+//! goes next. A simulation counts its answers.
+//!
+//! * [`Flash`] is the level: what it learns of reads, writes and blocks that leave memory, and what
+//!   it answers (`level.rs`).
+//! * [`Slots`] is the directory of what lies on flash (`slots.rs`): 5 bytes a block. Another one
+//!   can stand in its place ([`Directory`]), to measure what an order with links would bring.
+//! * `ghosts.rs` remembers blocks that left memory and are not on flash: 2 bytes for each that lies
+//!   there.
+//! * [`Rule`] says what goes to flash, and `admission.rs` how a budget of writes is kept.
+//! * [`FlashSpec`] is the configuration as a person writes it.
+//!
+//! A newcomer lives in memory. When a block leaves memory, it is written to flash if there is
+//! evidence that it will come back ([`Evidence`]): it was hit in memory, or it had left before and
+//! came back while its ghost was remembered, or it had been on flash. A block that is read from
+//! flash keeps its copy there while memory has it too; when it leaves memory unchanged, nothing is
+//! written. A write ends the copy. The order and the rule are ours; the window in which ghosts
+//! count adapts as that of LARC (Huang et al., MSST 2013), and the order is a generalised CLOCK.
+//!
+//! Not here: what lies in memory (`crates/level`), and reading and writing devices.
+#![forbid(unsafe_code)]
+
+mod admission;
+mod directory;
+mod ghosts;
+mod level;
+mod slots;
+mod spec;
+
+pub use directory::{Directory, Evidence, Slot};
+pub use level::{Changed, Flash, FlashCounts, Found};
+pub use slots::{Slots, WAYS};
+pub use spec::{FlashSpec, Rule, SpecError};

@@ -1,0 +1,124 @@
+//! A flash level as a person writes it: `SIZE[,key=value...]`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use undercroft_text::{Bytes, pair, words};
+
+/// What goes to flash, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// A block goes when it leaves memory, if there is evidence that it will come back.
+    #[default]
+    Evidence,
+    /// Every block goes as soon as it was read from the store or written.
+    Access,
+    /// A block goes as soon as it was missed a second time, while its ghost was remembered (LARC,
+    /// Huang et al., MSST 2013).
+    SecondMiss,
+}
+
+impl Rule {
+    /// All rules.
+    pub const ALL: [Self; 3] = [Self::Evidence, Self::Access, Self::SecondMiss];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Evidence => "evidence",
+            Self::Access => "access",
+            Self::SecondMiss => "second-miss",
+        }
+    }
+}
+
+/// Default of [`FlashSpec::sequential_bytes`].
+const SEQUENTIAL: u64 = 4 << 20;
+
+/// The configuration of a flash level.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlashSpec {
+    /// Its size as it was written, for the caller to read.
+    pub size: String,
+    /// What goes to flash.
+    pub rule: Rule,
+    /// Bytes that may be written to flash in a day; `None`: any number.
+    pub budget_bytes: Option<u64>,
+    /// Blocks of sequential streams longer than this do not go to flash; 0: they do.
+    pub sequential_bytes: u64,
+}
+
+impl FlashSpec {
+    /// Parses a configuration. `other` gets the keys and values that are not of the level itself,
+    /// and returns whether it can use them.
+    ///
+    /// # Errors
+    /// A word says nothing to either.
+    pub fn parse(text: &str, mut other: impl FnMut(&str, &str) -> bool) -> Result<Self, SpecError> {
+        let mut all = words(text);
+        let size = all.next().unwrap_or_default().to_owned();
+        let mut spec =
+            Self { size, rule: Rule::default(), budget_bytes: None, sequential_bytes: SEQUENTIAL };
+        for word in all {
+            let wrong = || SpecError(word.to_owned());
+            let (key, value) = pair(word);
+            let value = value.ok_or_else(wrong)?;
+            let bytes = |text: &str| text.parse::<Bytes>().ok().map(|bytes| bytes.0);
+            match key {
+                "rule" => {
+                    let named = Rule::ALL.into_iter().find(|rule| rule.name() == value);
+                    spec.rule = named.ok_or_else(wrong)?;
+                }
+                "budget" => {
+                    let a_day = value.strip_suffix("/day").and_then(bytes);
+                    spec.budget_bytes = Some(a_day.filter(|&bytes| bytes > 0).ok_or_else(wrong)?);
+                }
+                "sequential" => spec.sequential_bytes = bytes(value).ok_or_else(wrong)?,
+                _ if other(key, value) => (),
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(spec)
+    }
+}
+
+impl FromStr for FlashSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        Self::parse(text, |_, _| false)
+    }
+}
+
+impl fmt::Display for FlashSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.size)?;
+        if self.rule != Rule::default() {
+            write!(f, ",rule={}", self.rule.name())?;
+        }
+        if let Some(bytes) = self.budget_bytes {
+            write!(f, ",budget={}/day", Bytes(bytes))?;
+        }
+        if self.sequential_bytes != SEQUENTIAL {
+            write!(f, ",sequential={}", Bytes(self.sequential_bytes))?;
+        }
+        Ok(())
+    }
+}
+
+/// A word of a configuration that says nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError(String);
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "'{}': expected SIZE, and then rule=evidence, access or second-miss, \
+             budget=SIZE/day, sequential=SIZE, as 64GiB,budget=500GiB/day",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for SpecError {}

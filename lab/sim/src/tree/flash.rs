@@ -1,0 +1,199 @@
+//! What a flash level below a simulated server learns of the memory above it: which blocks are
+//! read, written, placed and evicted there.
+//!
+//! Not here: what goes to flash and what leaves (`undercroft_flash`).
+
+use undercroft_flash::{Directory, Evidence, Flash, Slot, Slots};
+use undercroft_level::{Evicted, Level, Referred, Streams};
+use undercroft_policy::{Context, Entry, Evictions, Policy, Spec};
+use undercroft_trace::BlockNames;
+
+use crate::{Error, FlashLevel, FlashOutcome};
+
+/// A flash level in a running simulation, below the memory of one server.
+pub(crate) struct BelowMemory {
+    flash: Flash<Box<dyn Directory + Send>>,
+    /// The evidence for the block in each frame of the memory.
+    evidence: Vec<Evidence>,
+    streams: Option<Streams>,
+    /// The number of each block in the directory: the real one, or its position if one of them is
+    /// too large.
+    keys: Vec<u64>,
+    /// The real number of each block.
+    names: Vec<u64>,
+    us_per_request: f64,
+    /// Whether the last read found its block here.
+    was_here: bool,
+    reloads: u64,
+}
+
+impl BelowMemory {
+    /// An empty level for `unique` blocks of `block_bytes`. `names`: their real numbers, if they
+    /// are those of one client.
+    ///
+    /// # Errors The size is none for this trace, or the order cannot be made.
+    pub(crate) fn new(
+        level: &FlashLevel,
+        block_bytes: u32,
+        unique: u32,
+        names: Option<&BlockNames>,
+    ) -> Result<Self, Error> {
+        let capacity = level.size.blocks(block_bytes, unique)?;
+        let slots = Slots::new(capacity, 0);
+        let most = slots.blocks();
+        let name = |at: u32| names.map_or(at.into(), |names| names.name(at));
+        let names: Vec<u64> = (0..unique).map(name).collect();
+        let is_whole = level.order.is_none() && names.iter().all(|&name| name < most);
+        let keys = if is_whole { names.clone() } else { (0..unique.into()).collect() };
+        let directory: Box<dyn Directory + Send> = match &level.order {
+            None => Box::new(slots),
+            Some(order) => Box::new(Ordered::new(order, capacity, unique)?),
+        };
+        Ok(Self {
+            flash: Flash::new(directory, &level.spec, block_bytes),
+            evidence: Vec::new(),
+            streams: Streams::beyond(level.spec.sequential_bytes, block_bytes),
+            keys,
+            names,
+            us_per_request: level.requests_per_s.map_or(0.0, |rate| 1e6 / rate),
+            was_here: false,
+            reloads: 0,
+        })
+    }
+
+    /// The time is so many microseconds since the start.
+    pub(crate) fn advance(&mut self, now_us: u64) {
+        self.flash.advance(now_us);
+    }
+
+    /// Whether a block lies here.
+    pub(crate) fn has(&self, block: u64) -> bool {
+        self.flash.has(self.keys[block as usize])
+    }
+
+    /// The request with this number comes, counted from 0.
+    pub(crate) fn at_request(&mut self, at: u64) {
+        self.flash.advance((at as f64 * self.us_per_request) as u64);
+    }
+
+    /// The memory served a reference.
+    pub(crate) fn referred(
+        &mut self,
+        block: u64,
+        is_write: bool,
+        referred: Referred,
+        memory: &Level,
+    ) {
+        let key = self.keys[block as usize];
+        let before = referred.before.map(|frame| self.of(frame));
+        self.was_here = false;
+        let evidence = if is_write {
+            self.flash.write(key, before).evidence
+        } else if referred.hit {
+            before.unwrap_or_default().hit()
+        } else {
+            let name = self.names[block as usize];
+            let is_streamed = self.streams.as_mut().is_some_and(|streams| streams.note(name));
+            let found = self.flash.read(key, is_streamed);
+            self.was_here = found.slot.is_some();
+            found.evidence
+        };
+        self.left(memory.evicted());
+        match referred.now {
+            Some(frame) => self.keep(frame, evidence),
+            None => self.flash.lent(key, evidence),
+        }
+    }
+
+    /// The memory placed a block that nobody requested. `is_reload`: its contents had to be read.
+    pub(crate) fn arrived(&mut self, block: u64, is_reload: bool, memory: &Level) {
+        let (slot, evidence) = self.flash.arrived(self.keys[block as usize]);
+        self.reloads += u64::from(is_reload && slot.is_some());
+        self.left(memory.evicted());
+        if let Some(frame) = memory.frame(block) {
+            self.keep(frame, evidence);
+        }
+    }
+
+    /// Blocks left the memory.
+    pub(crate) fn left(&mut self, evicted: &[Evicted]) {
+        for gone in evicted {
+            let evidence = self.of(gone.frame);
+            self.flash.left(self.keys[gone.block as usize], evidence);
+        }
+    }
+
+    fn of(&self, frame: u32) -> Evidence {
+        self.evidence.get(frame as usize).copied().unwrap_or_default()
+    }
+
+    fn keep(&mut self, frame: u32, evidence: Evidence) {
+        let frame = frame as usize;
+        self.evidence.resize(self.evidence.len().max(frame + 1), Evidence::None);
+        self.evidence[frame] = evidence;
+    }
+
+    /// Whether the last read found its block here.
+    pub(crate) fn was_here(&self) -> bool {
+        self.was_here
+    }
+
+    pub(crate) fn restart_counts(&mut self) {
+        self.flash.restart_counts();
+        self.reloads = 0;
+    }
+
+    pub(crate) fn outcome(&self) -> FlashOutcome {
+        let capacity = self.flash.directory().capacity();
+        FlashOutcome { capacity, counts: *self.flash.counts(), reloads: self.reloads, timed: None }
+    }
+}
+
+/// A directory in the order of any policy, in which each block is its own slot: to measure what a
+/// server's order loses.
+struct Ordered {
+    policy: Box<dyn Policy>,
+    evidence: Vec<Evidence>,
+    out: Evictions,
+}
+
+impl Ordered {
+    fn new(order: &Spec, capacity: u32, entries: Entry) -> Result<Self, Error> {
+        let mut policy = order.build(&Context::new(capacity))?;
+        policy.grow(entries);
+        let evidence = vec![Evidence::None; entries as usize];
+        Ok(Self { policy, evidence, out: Evictions::new() })
+    }
+}
+
+impl Directory for Ordered {
+    fn capacity(&self) -> u32 {
+        self.policy.capacity()
+    }
+
+    fn find(&self, block: u64) -> Option<Slot> {
+        let entry = block as Entry;
+        self.policy.contains(entry).then_some(entry)
+    }
+
+    fn touch(&mut self, slot: Slot) -> Evidence {
+        self.out.clear();
+        self.policy.touch(slot, &mut self.out);
+        self.evidence[slot as usize]
+    }
+
+    fn keep(&mut self, _: Slot) {}
+
+    fn place(&mut self, block: u64, evidence: Evidence) -> Option<(Slot, Option<u64>)> {
+        self.out.clear();
+        let entry = block as Entry;
+        self.policy.admit(entry, &mut self.out);
+        self.evidence[entry as usize] = evidence;
+        Some((entry, self.out.evicted().next().map(u64::from)))
+    }
+
+    fn empty(&mut self, slot: Slot) {
+        self.out.clear();
+        self.policy.discard(slot, &mut self.out);
+    }
+}
