@@ -20,8 +20,9 @@ pub(crate) struct LowestOptions {
         default_missing_value = "")]
     write_back: Option<WriteBack>,
     /// A flash level between the lowest level and the disk: SIZE, and rule=evidence, access or
-    /// second-miss, budget=SIZE/day, rate=REQUESTS/s, sequential=SIZE, order=POLICY, as
-    /// 64GiB,budget=500GiB/day,rate=5000 (docs/user/flash.md); a sweep takes several
+    /// second-miss, budget=SIZE/day, rate=REQUESTS (a second), sequential=SIZE, order=POLICY,
+    /// times=READ_US:WRITE_US:CHANNELS, as 64GiB,budget=64GiB/day,rate=5000
+    /// (docs/user/flash.md); a sweep takes several
     #[arg(long, value_name = "FLASH")]
     pub(crate) flash: Vec<FlashLevel>,
 }
@@ -63,10 +64,17 @@ pub(crate) fn flash_text(flash: &FlashReport) -> String {
         flash.written_per_hit,
         count(flash.hits_per_gb_written as u64),
     );
-    let days = flash.gb_a_day.zip(flash.drive_writes_a_day).zip(flash.years);
-    if let Some(((gb, writes), years)) = days {
+    if flash.reloads > 0 {
+        text += &format!("; {} reloaded from it", count(flash.reloads));
+    }
+    if let Some((gb, writes)) = flash.gb_a_day.zip(flash.drive_writes_a_day) {
+        let lasts = match flash.years {
+            None => String::new(),
+            Some(years) if years < 1.0 => format!(": {:.1} days", 365.0 * years),
+            Some(years) => format!(": {years:.1} years"),
+        };
         text += &format!(
-            "\nwear           {gb:.0} GB and {writes:.2} drive writes a day, {years:.1} years"
+            "\nwear           {gb:.2} GB and {writes:.2} writes of the whole level a day{lasts}"
         );
     }
     if let Some((read_ms, [reads, writes])) = flash.read_ms.zip(flash.busy) {
@@ -83,7 +91,8 @@ pub(crate) fn flash_text(flash: &FlashReport) -> String {
     ];
     let kept = kept.iter().filter(|(blocks, _)| *blocks > 0);
     let kept: Vec<_> = kept.map(|(blocks, why)| format!("{} {why}", count(*blocks))).collect();
-    text + "\nnot written    " + &kept.join(", ")
+    let lead = if kept.is_empty() { "" } else { "\nnot written    " };
+    text + lead + &kept.join(", ")
 }
 
 /// How write-back came to its writes, for a person.

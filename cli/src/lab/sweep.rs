@@ -227,8 +227,10 @@ impl<'a> Ranked<'a> {
             let is_best = best == Some(ratio(row)) && !is_opt(row);
             format!("{}{}", if is_best { "*" } else { "" }, percent(ratio(row)))
         });
-        // With all levels varying, the rows do not say how many reads there were in all.
-        if self.lines.iter().all(|line| line.iter().all(|row| row.ratio.is_empty())) {
+        // Of all levels together the rows do not say how many reads there were.
+        let is_of_level =
+            |row: &Row| row.ratio.is_empty() && (row.flash.is_empty() || row.upper.is_empty());
+        if self.lines.iter().all(|line| line.iter().all(is_of_level)) {
             let most = |size: usize| {
                 let rows = self.lines.iter().filter_map(|line| line.get(size));
                 let shares = rows.filter(|row| row.reads > 0);
@@ -271,6 +273,7 @@ fn print(out: &mut impl Write, rows: &[Row], folder: &Path) -> Result<(), Error>
             "{}: read hit ratio{}; {} requests, {} distinct blocks of {}",
             first.trace,
             match (&*first.upper, &*first.ratio) {
+                (_, "") if !first.flash.is_empty() => " of all levels and flash".into(),
                 ("", "") => String::new(),
                 ("", ratio) => format!(" of all levels, {ratio}"),
                 (upper, _) => format!(" below {upper}"),
@@ -285,6 +288,12 @@ fn print(out: &mut impl Write, rows: &[Row], folder: &Path) -> Result<(), Error>
             writeln!(out, "{remark}")?;
         }
         writeln!(out)?;
+        if of_trace.iter().any(|row| !row.flash.is_empty()) {
+            writeln!(out, "{}: blocks written to flash for 1,000 reads", first.trace)?;
+            let share = |row: &Row| 1000.0 * row.flash_written as f64 / row.reads.max(1) as f64;
+            ranked.table(|row, _| format!("{:.1}", share(row))).print(out, 1)?;
+            writeln!(out)?;
+        }
         if of_trace.iter().any(|row| row.disk_reloads > 0) {
             writeln!(out, "{}: blocks read from the disk, reloads included", first.trace)?;
             let reads = |row: &Row, _| count(row.disk_demand_reads + row.disk_reloads);

@@ -22,6 +22,18 @@ fn simulated(place: &Place, run: &str) -> (f64, u64) {
     (level["read_hit_ratio"].as_f64().unwrap(), reads)
 }
 
+/// What a finding says of flash is what its command prints.
+fn flash_is_simulated(place: &Place, finding: &Value) {
+    let run = finding["runs"][0].as_str().unwrap().strip_prefix("undercroft ").unwrap();
+    let report = place.json(&format!("{run} --json"));
+    let number = |value: &Value| value.as_f64().unwrap();
+    let level = report["levels"].as_array().unwrap().last().unwrap();
+    assert_eq!(level["read_hit_ratio"], finding["memory"]["read_hit_ratio"], "{run}");
+    let hits = number(&level["read_hits"]) + number(&report["flash"]["read_hits"]);
+    assert_eq!(hits / number(&level["reads"]), number(&finding["read_hit_ratio"]), "{run}");
+    assert_eq!(report["flash"]["written_per_hit"], finding["written_per_hit"], "{run}");
+}
+
 #[test]
 fn the_runs_print_the_figures() {
     let place = place();
@@ -35,6 +47,10 @@ fn the_runs_print_the_figures() {
                 "bound" => &finding["opt"],
                 "unfiltered" => &finding["lru"],
                 "lru_wasted" => continue,
+                "flash" => {
+                    flash_is_simulated(&place, finding);
+                    continue;
+                }
                 _ => &finding["choice"],
             };
             let run = finding["runs"][0].as_str().unwrap();

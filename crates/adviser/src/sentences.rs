@@ -4,6 +4,7 @@
 //!
 //! Not here: what is found (`finding.rs` names it), and command lines.
 
+mod flash;
 mod server;
 mod words;
 
@@ -203,6 +204,7 @@ impl Words {
                 )
             }
             Finding::NoMove => "No memory is worth moving from one volume to another.".to_owned(),
+            Finding::Flash { .. } => self.flash(finding).unwrap_or_default(),
             Finding::Enough { choice } => format!(
                 "Beyond {} nothing is gained: {} serves {} there, and no larger size a point more.",
                 self.size(choice.capacity_blocks),

@@ -49,20 +49,19 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// A budget of so many blocks a day, for a level of `capacity` blocks. The bucket is full.
+    /// A budget of so many blocks a day, for a level of `capacity` blocks. The bucket is empty, so
+    /// that a server which is started again and again keeps the budget too.
     pub(crate) fn new(blocks_a_day: u64, capacity: u32) -> Self {
-        let mut new = Self {
+        Self {
             blocks_a_day,
             saved: 0,
             now_us: 0,
             written: [0; Evidence::KINDS],
             hits: [0; Evidence::KINDS],
-            period: u64::from(capacity).max(ENOUGH),
+            period: u64::from(capacity).max(16 * ENOUGH),
             since: 0,
             refused: 0,
-        };
-        new.saved = new.most();
-        new
+        }
     }
 
     /// What the bucket holds at most; at least one block.
@@ -156,6 +155,8 @@ mod tests {
     #[test]
     fn what_brings_less_is_refused_first() {
         let mut admission = Admission::new(100_000, 1 << 20);
+        assert_eq!(admission.admits(Evidence::Hit), Err(Refused::OverBudget), "empty at the start");
+        admission.advance(DAY_US);
         for at in 0..501 {
             let kind = if at % 2 == 0 { Evidence::Hit } else { Evidence::Returned };
             assert_eq!(admission.admits(kind), Ok(()), "nothing costs anything yet");

@@ -8,6 +8,10 @@ impl<D: Directory + ?Sized> Directory for Box<D> {
         (**self).capacity()
     }
 
+    fn limit(&self) -> u64 {
+        (**self).limit()
+    }
+
     fn find(&self, block: u64) -> Option<Slot> {
         (**self).find(block)
     }
@@ -34,14 +38,17 @@ pub trait Directory {
     /// Number of slots.
     fn capacity(&self) -> u32;
 
+    /// Only blocks with numbers below this can lie here.
+    fn limit(&self) -> u64;
+
     /// The slot of a block that is on flash.
     fn find(&self, block: u64) -> Option<Slot>;
 
-    /// The block in this slot was read from flash, and memory holds it too from now on. Returns why
+    /// The block in this slot was read from flash: memory has it too. Returns why
     /// it had been written there.
     fn touch(&mut self, slot: Slot) -> Evidence;
 
-    /// Memory does not hold the block in this slot any more.
+    /// Memory let the block in this slot go.
     fn keep(&mut self, slot: Slot);
 
     /// Puts a block that is not there into a slot. Returns the slot and the block that had to go;
@@ -63,18 +70,22 @@ pub enum Evidence {
     Hit = 1,
     /// It had left memory, and came back while its ghost was remembered.
     Returned = 2,
-    /// It had been on flash before it came, or before it was written.
+    /// It was read from flash.
     WasThere = 3,
+    /// It had left memory and come back, but as part of a sequential stream, which is no reason.
+    Streamed = 4,
+    /// It was on flash until it was written.
+    Changed = 5,
 }
 
 impl Evidence {
     /// Number of kinds.
-    pub(crate) const KINDS: usize = 4;
+    pub(crate) const KINDS: usize = 6;
 
     /// After a hit in memory.
     #[must_use]
     pub fn hit(self) -> Self {
-        if self == Self::None { Self::Hit } else { self }
+        if matches!(self, Self::None | Self::Streamed) { Self::Hit } else { self }
     }
 
     pub(crate) fn of(bits: u8) -> Self {
@@ -82,6 +93,7 @@ impl Evidence {
             1 => Self::Hit,
             2 => Self::Returned,
             3 => Self::WasThere,
+            5 => Self::Changed,
             _ => Self::None,
         }
     }

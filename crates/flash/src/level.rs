@@ -8,7 +8,8 @@ use crate::spec::{FlashSpec, Rule};
 /// What a read found that missed in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where the block lies on flash; `None`: it is read from the store.
+    /// Where the block lies on flash; `None`: it is read from the store. Read it before the next
+    /// block leaves memory, which may get its slot.
     pub slot: Option<Slot>,
     /// To be kept with its frame.
     pub evidence: Evidence,
@@ -36,18 +37,19 @@ pub struct FlashCounts {
     pub hits: u64,
     /// Blocks written to flash.
     pub written: u64,
-    /// Those of them that had been on flash when they were written over: no rule can avoid them
-    /// and keep the block.
+    /// Those of them that lay on flash until a write ended their copy: no rule can avoid them and
+    /// keep the block.
     pub rewritten: u64,
     /// Blocks that left memory and still had a good copy on flash, so that nothing was written.
     pub kept: u64,
-    /// Copies that a write ended.
+    /// Copies that a write or a discard ended.
     pub ended: u64,
     /// Blocks that had to go from flash for others.
     pub evicted: u64,
     /// Blocks that left memory and were not written to flash, for want of evidence.
     pub without_evidence: u64,
-    /// Blocks that had come back, but as part of a sequential stream.
+    /// Blocks that had come back, but as part of a sequential stream; with the rules that write at
+    /// the miss, all blocks of streams.
     pub sequential: u64,
     /// Blocks with evidence that was not worth its price while the budget was short.
     pub too_dear: u64,
@@ -132,11 +134,12 @@ impl<D: Directory> Flash<D> {
         };
     }
 
-    /// A block is written. `before`: the evidence that it had, if it was in memory.
-    pub fn write(&mut self, block: u64, before: Option<Evidence>) -> Changed {
+    /// A block is written. `before`: the evidence that it had, if it was in memory. `is_streamed`:
+    /// as for a read.
+    pub fn write(&mut self, block: u64, before: Option<Evidence>, is_streamed: bool) -> Changed {
         let ended = self.end_copy(block);
         let evidence = match (ended, before) {
-            (Some(_), _) => Evidence::WasThere,
+            (Some(_), _) => Evidence::Changed,
             (None, Some(before)) => before.hit(),
             (None, None) => Evidence::None,
         };
@@ -144,10 +147,10 @@ impl<D: Directory> Flash<D> {
             return Changed { ended, evidence, write_to: None };
         }
         if ended.is_some() && self.rule != Rule::Evidence {
-            self.counts.rewritten += 1;
-            return Changed { ended, evidence, write_to: self.place(block, evidence) };
+            let write_to = self.admit(block, evidence);
+            return Changed { ended, evidence, write_to };
         }
-        let (found, write_to) = self.missed(block, false);
+        let (found, write_to) = self.missed(block, is_streamed);
         let evidence = if evidence == Evidence::None { found } else { evidence };
         Changed { ended, evidence, write_to }
     }
@@ -156,11 +159,15 @@ impl<D: Directory> Flash<D> {
     /// it goes at once.
     fn missed(&mut self, block: u64, is_streamed: bool) -> (Evidence, Option<Slot>) {
         let is_back = self.ghosts.take(block, self.window);
-        if is_streamed {
-            self.counts.sequential += u64::from(is_back || self.rule == Rule::Access);
+        if is_streamed && self.rule != Rule::Evidence {
+            self.counts.sequential += 1;
             return (Evidence::None, None);
         }
-        let evidence = if is_back { Evidence::Returned } else { Evidence::None };
+        let evidence = match (is_back, is_streamed) {
+            (false, _) => Evidence::None,
+            (true, false) => Evidence::Returned,
+            (true, true) => Evidence::Streamed,
+        };
         match self.rule {
             Rule::Evidence => (evidence, None),
             Rule::Access => (evidence, self.admit(block, evidence)),
@@ -184,15 +191,16 @@ impl<D: Directory> Flash<D> {
         if self.rule != Rule::Evidence {
             return None;
         }
-        if evidence == Evidence::None {
-            self.counts.without_evidence += 1;
+        if matches!(evidence, Evidence::None | Evidence::Streamed) {
+            let is_streamed = evidence == Evidence::Streamed;
+            self.counts.sequential += u64::from(is_streamed);
+            self.counts.without_evidence += u64::from(!is_streamed);
             self.ghosts.insert(block);
             return None;
         }
         let slot = self.admit(block, evidence);
-        match slot {
-            Some(_) => self.counts.rewritten += u64::from(evidence == Evidence::WasThere),
-            None => self.ghosts.insert(block),
+        if slot.is_none() {
+            self.ghosts.insert(block);
         }
         slot
     }
@@ -211,7 +219,9 @@ impl<D: Directory> Flash<D> {
     /// A block went to a client, and memory did not keep it: what spoke for it is remembered until
     /// the client hands it over.
     pub fn lent(&mut self, block: u64, evidence: Evidence) {
-        if evidence != Evidence::None && self.directory.find(block).is_none() {
+        if !matches!(evidence, Evidence::None | Evidence::Streamed)
+            && self.directory.find(block).is_none()
+        {
             self.ghosts.insert(block);
         }
     }
@@ -232,6 +242,9 @@ impl<D: Directory> Flash<D> {
 
     /// Places a block if the budget allows it.
     fn admit(&mut self, block: u64, evidence: Evidence) -> Option<Slot> {
+        if block >= self.directory.limit() {
+            return None;
+        }
         if let Some(admission) = &mut self.admission {
             match admission.admits(evidence) {
                 Ok(()) => {}
@@ -245,12 +258,9 @@ impl<D: Directory> Flash<D> {
                 }
             }
         }
-        self.place(block, evidence)
-    }
-
-    fn place(&mut self, block: u64, evidence: Evidence) -> Option<Slot> {
         let (slot, gone) = self.directory.place(block, evidence)?;
         self.counts.written += 1;
+        self.counts.rewritten += u64::from(evidence == Evidence::Changed);
         if let Some(gone) = gone {
             self.counts.evicted += 1;
             if self.rule == Rule::Evidence {

@@ -20,8 +20,8 @@ use crate::directory::{Directory, Evidence, Slot};
 /// Most slots of a set.
 pub const WAYS: u32 = 256;
 
-/// Parts of a slot's state: whether a block lies there, whether memory holds it too, why it was
-/// written, and its counter.
+/// Parts of a slot's state: whether a block lies there, whether it was read from here since memory
+/// last let it go, why it was written, and its counter.
 const TAKEN: u8 = 1 << 7;
 const HELD: u8 = 1 << 6;
 const EVIDENCE_SHIFT: u32 = 2;
@@ -55,11 +55,6 @@ impl Slots {
             states: vec![0; slots],
             hands: vec![0; sets as usize],
         }
-    }
-
-    /// Block numbers are below this.
-    pub fn blocks(&self) -> u64 {
-        self.numbers.mask + 1
     }
 
     fn slots_of(&self, set: u32) -> std::ops::Range<usize> {
@@ -116,6 +111,10 @@ impl Slots {
 impl Directory for Slots {
     fn capacity(&self) -> u32 {
         self.sets * self.ways
+    }
+
+    fn limit(&self) -> u64 {
+        self.numbers.mask + 1
     }
 
     fn find(&self, block: u64) -> Option<Slot> {

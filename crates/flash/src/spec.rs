@@ -32,9 +32,6 @@ impl Rule {
     }
 }
 
-/// Default of [`FlashSpec::sequential_bytes`].
-const SEQUENTIAL: u64 = 4 << 20;
-
 /// The configuration of a flash level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlashSpec {
@@ -44,7 +41,8 @@ pub struct FlashSpec {
     pub rule: Rule,
     /// Bytes that may be written to flash in a day; `None`: any number.
     pub budget_bytes: Option<u64>,
-    /// Blocks of sequential streams longer than this do not go to flash; 0: they do.
+    /// Blocks of sequential streams longer than this do not go to flash; 0, the default: streams
+    /// are as other blocks.
     pub sequential_bytes: u64,
 }
 
@@ -58,7 +56,7 @@ impl FlashSpec {
         let mut all = words(text);
         let size = all.next().unwrap_or_default().to_owned();
         let mut spec =
-            Self { size, rule: Rule::default(), budget_bytes: None, sequential_bytes: SEQUENTIAL };
+            Self { size, rule: Rule::default(), budget_bytes: None, sequential_bytes: 0 };
         for word in all {
             let wrong = || SpecError(word.to_owned());
             let (key, value) = pair(word);
@@ -99,7 +97,7 @@ impl fmt::Display for FlashSpec {
         if let Some(bytes) = self.budget_bytes {
             write!(f, ",budget={}/day", Bytes(bytes))?;
         }
-        if self.sequential_bytes != SEQUENTIAL {
+        if self.sequential_bytes != 0 {
             write!(f, ",sequential={}", Bytes(self.sequential_bytes))?;
         }
         Ok(())
@@ -114,8 +112,8 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}': expected SIZE, and then rule=evidence, access or second-miss, \
-             budget=SIZE/day, sequential=SIZE, as 64GiB,budget=500GiB/day",
+            "'{}': expected a size first, then rule=evidence, access or second-miss, \
+             budget=SIZE/day, sequential=SIZE",
             self.0
         )
     }

@@ -5,7 +5,8 @@
 use undercroft_level::placement::{Eviction, OnHit, Placement};
 use undercroft_policy::{Awareness, Knows, Spec, WriteMode};
 
-use crate::{Config, Error, Evictions, Rule, Sharing};
+use crate::tree::Division;
+use crate::{Config, Error, Evictions, FlashLevel, Rule, Sharing};
 
 /// A configured simulation.
 pub(crate) struct Combination<'a> {
@@ -168,6 +169,19 @@ const REFUSALS: &[Refusal] = &[
         },
     },
     Refusal {
+        applies: |asked| {
+            let flash = asked.config.lowest.flash.as_ref();
+            let lacks_rate =
+                |it: &FlashLevel| it.spec.budget_bytes.is_some() && it.requests_per_s.is_none();
+            asked.config.timing.is_none() && flash.is_some_and(lacks_rate)
+        },
+        why: |_| {
+            "--flash: budget= is for a day, so it needs a clock (--timed), or the requests a \
+             second: add rate=, as rate=5000"
+                .into()
+        },
+    },
+    Refusal {
         applies: |asked| asked.config.lowest.flash.is_some() && asked.config.lowest.is_altered(),
         why: |_| {
             "--flash with --stream-cutoff or --write-back: a flash level sees every block that \
@@ -177,7 +191,8 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         applies: |asked| {
-            let is_one = asked.config.sharing.is_none_or(|all| all == Sharing::default());
+            let is_whole = |all: Sharing| all.servers == 1 && all.division == Division::Shared;
+            let is_one = asked.config.sharing.is_none_or(is_whole);
             let is_known = !asked.has_policy("opt") && asked.aware().is_none();
             asked.config.lowest.flash.is_some() && !(is_one && is_known)
         },
@@ -360,6 +375,9 @@ mod tests {
             refused(&scheme, true),
             row(&[], "demote", |config| config.write_mode = WriteMode::NoAllocate),
             row(&["lru", "mq"], "gl", streams_pass),
+            row(&["lru"], "access", |config| {
+                config.lowest.flash = "9blk,budget=1MiB/day".parse().ok();
+            }),
             row(&["lru"], "access", |config| {
                 streams_pass(config);
                 flash(config);

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use undercroft_flash::{FlashCounts, FlashSpec};
-use undercroft_policy::Spec;
+use undercroft_policy::{Awareness, Spec};
 
 use crate::{Error, Size};
 
@@ -70,7 +70,7 @@ impl FromStr for FlashLevel {
                 true
             }
             "rate" => {
-                requests_per_s = value.parse().ok().filter(|&rate: &f64| rate > 0.0 && rate < 1e12);
+                requests_per_s = value.parse().ok().filter(|rate| (1e-6..1e12).contains(rate));
                 requests_per_s.is_some()
             }
             "times" => {
@@ -81,11 +81,16 @@ impl FromStr for FlashLevel {
             _ => false,
         };
         let spec =
-            FlashSpec::parse(text, own).map_err(|why| Error::Request(format!("flash {why}")))?;
+            FlashSpec::parse(text, own).map_err(|why| {
+            Error::Request(format!(
+                "flash {why}, rate=REQUESTS (a second), order=POLICY, times=READ_US:WRITE_US:CHANNELS; \
+                 as 64GiB,budget=64GiB/day,rate=5000"
+            ))
+        })?;
         let order = order?;
-        if spec.budget_bytes.is_some() && requests_per_s.is_none() {
-            let why =
-                "flash budget: a day needs a measure; add the requests a second, as rate=5000";
+        let is_other = |order: &Spec| Awareness::of(order).is_some() || order.info().name == "opt";
+        if order.as_ref().is_some_and(is_other) {
+            let why = "flash order: any policy but opt and those that are content-aware";
             return Err(Error::Request(why.into()));
         }
         Ok(Self { size: spec.size.parse()?, spec, order, requests_per_s, times })
@@ -130,6 +135,9 @@ pub struct FlashReport {
     pub kept: u64,
     /// Copies that writes ended.
     pub ended: u64,
+    /// Blocks read from flash because a client had evicted them.
+    #[serde(default)]
+    pub reloads: u64,
     /// Blocks that had to go for others.
     pub evicted: u64,
     /// Blocks refused: nothing spoke for them.
@@ -146,7 +154,7 @@ pub struct FlashReport {
     pub written_per_hit: f64,
     /// Reads that the store was spared for a gigabyte (10^9 bytes) written.
     pub hits_per_gb_written: f64,
-    /// Gigabytes written a day, at the given rate.
+    /// Gigabytes written a day, at the given rate, or by the clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gb_a_day: Option<f64>,
     /// Writes of the whole level a day.
@@ -180,20 +188,18 @@ pub struct FlashOutcome {
 }
 
 impl FlashReport {
-    /// The report of a flash level. `reads` and `requests`: those of the applications.
+    /// The report of a flash level. `reads`: those of the applications; `days`: how long it took,
+    /// if that is known.
     pub(crate) fn new(
         level: &FlashLevel,
         outcome: &FlashOutcome,
         block_bytes: u32,
-        (reads, requests): (u64, u64),
+        (reads, days): (u64, Option<f64>),
     ) -> Self {
         let FlashOutcome { capacity, counts, .. } = *outcome;
         let per = |a: f64, b: u64| a / b.max(1) as f64;
         let gb = counts.written as f64 * f64::from(block_bytes) / 1e9;
-        let days = level
-            .requests_per_s
-            .map(|rate| requests as f64 / rate / 86_400.0)
-            .filter(|&days| days > 0.0);
+        let days = days.filter(|&days| days > 0.0);
         let writes = days.map(|days| per(counts.written as f64 / days, capacity.into()));
         Self {
             flash: level.to_string(),
@@ -205,6 +211,7 @@ impl FlashReport {
             rewritten: counts.rewritten,
             kept: counts.kept,
             ended: counts.ended,
+            reloads: outcome.reloads,
             evicted: counts.evicted,
             without_evidence: counts.without_evidence,
             sequential: counts.sequential,

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::costs::{DISK_MS, LEVEL_MS};
+use crate::flash::FlashTimes;
 
 /// Time of a request that a server serves.
 pub(crate) const SERVER_NS: u64 = (LEVEL_MS[1] * 1e6) as u64;
@@ -51,12 +52,13 @@ impl Timing {
     /// bound assumes that each request waits in every step for all requests in flight.
     pub(crate) fn check_length(
         &self,
-        references: u64,
-        clients: usize,
+        (references, clients): (u64, usize),
         block_bytes: u32,
+        flash: Option<FlashTimes>,
     ) -> Result<(), Error> {
         let links_ns = 3 * u128::from(self.link_block_ns(block_bytes));
-        let us = 2 * u128::from(self.think_us) + 2 * u128::from(self.disk_us);
+        let flash_us = flash.map_or(0, |times| times.read_us + times.write_us);
+        let us = 2 * (u128::from(self.think_us) + u128::from(self.disk_us) + u128::from(flash_us));
         let longest_ns = us * 1000 + links_ns + 2 * u128::from(SERVER_NS);
         let slots = u128::from(self.outstanding) * clients as u128;
         if longest_ns * u128::from(references) * slots <= i64::MAX as u128 {

@@ -162,6 +162,24 @@ fn fields_and_runs_of_findings() {
             ),
         ),
         (
+            vec![Finding::Flash {
+                memory: is(),
+                flash_blocks: 65_536,
+                read_hit_ratio: 0.75,
+                difference: off,
+                written_per_hit: 0.5,
+                lru_blocks: None,
+            }],
+            both(
+                "flash",
+                &format!(
+                    "\"memory\":{lru},\"flash_blocks\":65536,\"read_hit_ratio\":0.75,\
+                     \"difference\":{difference},\"written_per_hit\":0.5,\"lru_blocks\":null}}\n\
+                     32MiB:lru --flash 256MiB"
+                ),
+            ),
+        ),
+        (
             vec![Finding::Enough { choice: is() }],
             both("enough", &format!("\"choice\":{lru}}}\n32MiB:lru")),
         ),

@@ -207,6 +207,34 @@ fn what_another_placement_changes() {
 }
 
 #[test]
+fn flash_is_worth_it_or_not() {
+    let flash = |gain: f64, written_per_hit: f64, lru_blocks: Option<u32>| {
+        text(Finding::Flash {
+            memory: choice("mq", 8192, 0.35),
+            flash_blocks: 65_536,
+            read_hit_ratio: 0.35 + gain,
+            difference: off_by(gain, 0.012),
+            written_per_hit,
+            lru_blocks,
+        })
+    };
+    assert_eq!(
+        flash(0.3, 0.456, Some(40_000)),
+        "256 MiB of flash below 32 MiB with mq would serve 65.00 % of the reads together, 30.0 +- \
+         1.2 points more than the memory alone, for 0.46 blocks written for each that flash serves. \
+         LRU in memory alone needs 156 MiB to serve as much. It pays only above a disk that is \
+         slower than flash."
+    );
+    assert!(!flash(0.3, 0.456, None).contains("LRU"));
+    assert_eq!(
+        flash(0.3, 2.34, None),
+        "Flash is not worth it: 256 MiB of it below 32 MiB with mq would serve 30.0 +- 1.2 points \
+         more of the reads, for 2.3 blocks written for each that it serves."
+    );
+    assert!(flash(0.005, 0.1, None).starts_with("Flash is not worth it: "));
+}
+
+#[test]
 fn where_lru_wastes_memory_and_where_more_gains_nothing() {
     let wasted =
         |best| Finding::LruWasted { lru: choice("lru", 4096, 0.0), up_to_blocks: 6553, best };

@@ -40,7 +40,7 @@ fn a_copy_is_found_until_it_ends() {
                     None
                 }
                 (1..=2, before) => {
-                    let changed = level.write(block, before);
+                    let changed = level.write(block, before, step % 50 == 1);
                     end(changed.ended);
                     evidence.insert(block, changed.evidence);
                     changed.write_to
@@ -90,12 +90,14 @@ fn evidence_takes_a_block_to_flash() {
     // A good copy is not written again; after a write it is.
     assert_eq!(level.read(2, false).evidence, Evidence::WasThere);
     assert_eq!(level.left(2, Evidence::WasThere), None);
-    let changed = level.write(2, Some(Evidence::WasThere));
-    assert_eq!((changed.ended.is_some(), changed.evidence), (true, Evidence::WasThere));
+    let changed = level.write(2, Some(Evidence::WasThere), false);
+    assert_eq!((changed.ended.is_some(), changed.evidence), (true, Evidence::Changed));
     assert!(level.left(2, changed.evidence).is_some());
     // Blocks of a stream do not go, even if they come back; those on flash are found all the same.
     assert_eq!(level.left(3, Evidence::None), None);
-    assert_eq!(level.read(3, true).evidence, Evidence::None);
+    assert_eq!(level.read(3, true).evidence, Evidence::Streamed);
+    assert_eq!(level.left(3, Evidence::Streamed), None);
+    assert_eq!(Evidence::Streamed.hit(), Evidence::Hit);
     assert!(level.read(2, true).slot.is_some());
     // What a client hands over needs its ghost as well.
     assert_eq!(level.arrived(4), (None, Evidence::None));
@@ -112,10 +114,10 @@ fn access_and_second_miss_write_at_the_miss() {
     let mut level = flash(1000, ",rule=access");
     assert!(level.read(1, false).write_to.is_some());
     assert!(
-        level.write(1, Some(Evidence::None)).write_to.is_some(),
+        level.write(1, Some(Evidence::None), false).write_to.is_some(),
         "a copy is brought up to date"
     );
-    assert!(level.write(2, None).write_to.is_some());
+    assert!(level.write(2, None, false).write_to.is_some());
     assert_eq!(level.left(3, Evidence::Hit), None);
     let mut level = flash(1000, ",rule=second-miss");
     assert_eq!(level.read(1, false).write_to, None);
@@ -140,7 +142,7 @@ fn ghosts_have_a_window() {
 #[test]
 fn configurations_are_written_as_they_are_read() {
     for text in
-        ["64GiB", "10%,rule=access", "1000blk,rule=second-miss,budget=1TiB/day,sequential=0B"]
+        ["64GiB", "10%,rule=access", "1000blk,rule=second-miss,budget=1TiB/day,sequential=4MiB"]
     {
         let spec: FlashSpec = text.parse().unwrap();
         assert_eq!(spec.to_string().parse::<FlashSpec>().unwrap(), spec, "{text}");
@@ -155,4 +157,31 @@ fn configurations_are_written_as_they_are_read() {
         let why = text.parse::<FlashSpec>().unwrap_err().to_string();
         assert!(why.contains(word), "{why}");
     }
+}
+
+/// Whatever the rule, no more is written than the budget of the time that has passed, and a
+/// hundredth of a day's.
+#[test]
+fn no_rule_exceeds_a_budget() {
+    let mut random = SplitMix64::seeded();
+    for rules in ["", ",rule=access", ",rule=second-miss"] {
+        let mut level = flash(1000, &format!("{rules},budget=4000KiB/day"));
+        for minute in 0..3 * 24 * 60 {
+            level.advance(minute * 60_000_000);
+            for _ in 0..20 {
+                let block = random.below(900);
+                level.write(block, Some(Evidence::Hit), false);
+                level.read(block, false);
+                level.left(block, Evidence::Hit);
+            }
+            let most = 1000 * minute / (24 * 60) + 10;
+            assert!(level.counts().written <= most, "{rules}: minute {minute}");
+        }
+        assert!(level.counts().written > 2900, "{rules}: {:?}", level.counts());
+        assert!(level.counts().over_budget > 0);
+    }
+    let mut level = flash(1000, ",budget=400KiB/day");
+    level.advance(86_400_000_000);
+    assert_eq!(level.left(1 << 50, Evidence::Hit), None, "there is no such place");
+    assert!(level.left(7, Evidence::Hit).is_some(), "and nothing was paid for it");
 }

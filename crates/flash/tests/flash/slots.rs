@@ -90,7 +90,7 @@ fn blocks_keep_their_numbers() {
     for capacity in [1, 7, 128, 300, 1000, 40_000] {
         let mut slots = Slots::new(capacity, random.next_u64());
         assert!(slots.capacity() <= capacity && slots.capacity() > 0);
-        let most = slots.blocks();
+        let most = slots.limit();
         let mut there = std::collections::HashSet::new();
         for _ in 0..4 * capacity {
             let block = random.below(most);

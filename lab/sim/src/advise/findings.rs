@@ -102,7 +102,9 @@ impl<'a> Rows<'a> {
         let most = self.access().max_by(|a, b| a.read_hit_ratio.total_cmp(&b.read_hit_ratio));
         let Some(most) = most else { return Vec::new() };
         if most.read_hit_ratio < SMALL {
-            return vec![Finding::NothingToGain { best: most.into() }];
+            let nothing = Finding::NothingToGain { best: most.into() };
+            let gains = |it: &Finding| matches!(it, Finding::Flash { difference, .. } if is_gain(difference));
+            return [nothing].into_iter().chain(self.flash().filter(gains)).collect();
         }
         let knee = self.knee();
         let cheapest = prices.map(|prices| self.cheapest(prices));
@@ -116,6 +118,7 @@ impl<'a> Rows<'a> {
         all.extend(self.policy_gains());
         all.extend(["auto", "eviction"].iter().filter_map(|name| self.placement(name, size)));
         all.extend(self.lru_wasted());
+        all.extend(self.flash());
         all.extend(self.enough().map(|figure| Finding::Enough { choice: figure.into() }));
         all.extend(self.find("opt", size).map(|opt| Finding::Bound {
             read_hit_ratio: 1.0 - self.0.cold_reads as f64 / self.0.reads.max(1) as f64,
@@ -160,6 +163,29 @@ impl<'a> Rows<'a> {
             per_gib_before: knee.read_hit_ratio / gib(size),
             per_gib_after: if after > 0.0 { (top - knee.read_hit_ratio) / after } else { 0.0 },
             enough_blocks: end.capacity_blocks,
+        })
+    }
+
+    /// The smallest flash within [`SMALL`] of the largest that was simulated.
+    fn flash(&self) -> Option<Finding> {
+        let all = &self.0.flash;
+        let most = all.iter().map(|flash| flash.read_hit_ratio).fold(0.0, f64::max);
+        let flash = all.iter().find(|flash| flash.read_hit_ratio >= most - SMALL)?;
+        let memory = self.find(&flash.policy, flash.memory_blocks)?;
+        let both = Figure {
+            read_hit_ratio: flash.read_hit_ratio,
+            parts: flash.parts.clone(),
+            ..memory.clone()
+        };
+        let curve = &self.0.lru;
+        let as_much = curve.iter().find(|point| point.read_hit_ratio >= flash.read_hit_ratio);
+        Some(Finding::Flash {
+            memory: memory.into(),
+            flash_blocks: flash.flash_blocks,
+            read_hit_ratio: flash.read_hit_ratio,
+            difference: self.hits(&both, memory),
+            written_per_hit: flash.flash_written as f64 / flash.flash_hits.max(1) as f64,
+            lru_blocks: as_much.map(|point| point.capacity_blocks),
         })
     }
 

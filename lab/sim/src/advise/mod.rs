@@ -60,6 +60,8 @@ pub struct Study {
     pub lru: Vec<CurvePoint>,
     /// One simulation each, in the order of policies, placements and sizes.
     pub figures: Vec<Figure>,
+    /// Levels on flash below memory of one size; none if the trace is too long for them.
+    pub flash: Vec<FlashFigure>,
 }
 
 /// The client's cache.
@@ -109,6 +111,26 @@ pub struct Figure {
     pub disk_reads: u64,
     /// Of those, read for placement.
     pub reloads: u64,
+    /// Counts of equal parts of the trace, in order.
+    #[serde(skip)]
+    pub parts: Vec<Part>,
+}
+
+/// The result of a simulation with flash below memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlashFigure {
+    /// Policy of the memory.
+    pub policy: String,
+    /// Size of the memory in blocks.
+    pub memory_blocks: u32,
+    /// Size of the flash in blocks.
+    pub flash_blocks: u32,
+    /// Read hits of both / reads that arrive.
+    pub read_hit_ratio: f64,
+    /// Reads that found their block on flash.
+    pub flash_hits: u64,
+    /// Blocks written to flash.
+    pub flash_written: u64,
     /// Counts of equal parts of the trace, in order.
     #[serde(skip)]
     pub parts: Vec<Part>,

@@ -8,20 +8,23 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use undercroft_level::DenseLevel;
-use undercroft_policy::{Context, Counts, Future, Reference, Spec, WriteMode};
+use undercroft_policy::{Context, Future, Reference, Spec, WriteMode};
 use undercroft_random::hash;
 use undercroft_trace::DenseTrace;
 
-use super::{CurvePoint, Figure, PARTS, Part, Question, Sample, Study, Upper};
+use super::{CurvePoint, Figure, FlashFigure, PARTS, Part, Question, Sample, Study, Upper};
 use crate::curve::{Curve, LruStack};
-use crate::tree::counts_in_parts;
-use crate::{Config, Error, LevelConfig};
+use crate::tree::{SoFar, counts_in_parts};
+use crate::{Config, Error, LevelConfig, Lowest, Rule};
 
 /// Doublings of the size up to the one where nothing more is gained.
 const DOUBLINGS: u32 = 7;
 
 /// Points of the LRU curve between the sizes.
 const CURVE_POINTS: u32 = 96;
+
+/// Sizes of flash that are simulated, in those of memory.
+const FLASH_BY_MEMORY: [u32; 3] = [2, 4, 8];
 
 /// What remains to be gained by LRU at the largest size.
 const REST: f64 = 0.005;
@@ -66,6 +69,7 @@ pub fn study(
     if question.evictions.is_some() {
         figures.extend(placed(trace, question, &sizes, progress)?);
     }
+    let flash = with_flash(trace, question, (&figures, &sizes))?;
     Ok(Study {
         block_bytes: question.block_bytes,
         reads: curve.reads,
@@ -76,6 +80,7 @@ pub fn study(
         sampling,
         lru: thinned(&curve, &sizes),
         figures,
+        flash,
     })
 }
 
@@ -208,7 +213,7 @@ impl<'a> Arriving<'a> {
         for part in 0..PARTS {
             let at = |part: usize| self.refs.len() * part / PARTS;
             run.replay(self.trace.unique(), &self.refs[at(part)..at(part + 1)], None);
-            ends.push((*run.counts(), 0));
+            ends.push(SoFar { counts: *run.counts(), ..SoFar::default() });
         }
         let counts = *run.counts();
         let (hits, reads) = match rate {
@@ -246,7 +251,7 @@ fn placed(
         let evictions = question.evictions.clone().unwrap_or_default();
         let config = Config { levels, rule: placement.parse()?, evictions, ..Config::default() };
         let ends = counts_in_parts(trace, &config, PARTS)?;
-        let (counts, reloads) = ends.last().copied().unwrap_or_default();
+        let SoFar { counts, reloads, .. } = ends.last().copied().unwrap_or_default();
         Ok(Figure {
             policy: policy.to_string(),
             placement: placement.into(),
@@ -271,8 +276,7 @@ fn placed(
         };
         jobs.par_iter().map(run).collect::<Result<Vec<Figure>, Error>>()
     };
-    // About a quarter of the largest size: near the knee of most curves.
-    let first = sizes[sizes.len() * 2 / 3];
+    let first = middle(sizes);
     let mut policies = policies(&question.policies)?;
     policies.retain(|policy| policy.info().name != "opt");
     let mut figures = all(&policies, &[first], 0.2)?;
@@ -295,11 +299,53 @@ fn placed(
     Ok(figures)
 }
 
+/// About a quarter of the largest size: near the knee of most curves.
+fn middle(sizes: &[u32]) -> u32 {
+    sizes[sizes.len() * 2 / 3]
+}
+
+/// Flash below memory of a middle size with the policy that does best there.
+fn with_flash(
+    trace: &DenseTrace,
+    question: &Question,
+    (figures, sizes): (&[Figure], &[u32]),
+) -> Result<Vec<FlashFigure>, Error> {
+    let memory_blocks = middle(sizes);
+    let at = figures.iter().filter(|f| f.capacity_blocks == memory_blocks && f.is_access());
+    let best = at.filter(|f| !f.is_opt());
+    let best = best.max_by(|a, b| a.read_hit_ratio.total_cmp(&b.read_hit_ratio));
+    let Some(best) = best.filter(|_| trace.len() <= question.exact_requests) else {
+        return Ok(Vec::new());
+    };
+    let memory = LevelConfig { capacity: memory_blocks, policy: Spec::parse(&best.policy)? };
+    let run = |times: &u32| {
+        let flash_blocks = memory_blocks.saturating_mul(*times);
+        let levels = question.upper.iter().cloned().chain([memory.clone()]).collect();
+        let flash = Some(format!("{flash_blocks}blk").parse()?);
+        let lowest = Lowest { flash, ..Lowest::default() };
+        let (block_bytes, rule) = (question.block_bytes, Rule::default());
+        let config = Config { levels, lowest, block_bytes, rule, ..Config::default() };
+        let ends = counts_in_parts(trace, &config, PARTS)?;
+        let SoFar { counts, flash, .. } = ends.last().copied().unwrap_or_default();
+        Ok(FlashFigure {
+            policy: best.policy.clone(),
+            memory_blocks,
+            flash_blocks,
+            read_hit_ratio: (counts.read_hits + flash.hits) as f64 / counts.reads.max(1) as f64,
+            flash_hits: flash.hits,
+            flash_written: flash.written,
+            parts: parts(&ends),
+        })
+    };
+    FLASH_BY_MEMORY.par_iter().map(run).collect()
+}
+
 /// What was counted in each part, from the counts at the ends of the parts.
-fn parts(ends: &[(Counts, u64)]) -> Vec<Part> {
+fn parts(ends: &[SoFar]) -> Vec<Part> {
     let mut before = Part::default();
-    let part = |&(counts, reloads): &(Counts, u64)| {
-        let now = Part { reads: counts.reads, read_hits: counts.read_hits, reloads };
+    let part = |&SoFar { counts, reloads, flash }: &SoFar| {
+        let read_hits = counts.read_hits + flash.hits;
+        let now = Part { reads: counts.reads, read_hits, reloads };
         let part = Part {
             reads: now.reads - before.reads,
             read_hits: now.read_hits - before.read_hits,

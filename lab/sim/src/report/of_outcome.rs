@@ -81,7 +81,10 @@ impl Report {
             write_back: outcome.write_back,
             flash: outcome.flash.as_ref().zip(config.lowest.flash.as_ref()).map(|(done, level)| {
                 let first = outcome.levels.first().map_or(0, |first| first.reads + first.writes);
-                FlashReport::new(level, done, config.block_bytes, (outcome.reads(), first))
+                let by_rate = level.requests_per_s.map(|rate| first as f64 / rate);
+                let by_clock = outcome.timed.as_ref().map(|timed| timed.elapsed_ns as f64 / 1e9);
+                let days = by_clock.or(by_rate).map(|seconds| seconds / 86_400.0);
+                FlashReport::new(level, done, config.block_bytes, (outcome.reads(), days))
             }),
             cooperation,
             aware: outcome.aware.clone(),

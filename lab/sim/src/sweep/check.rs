@@ -22,10 +22,12 @@ impl Plan {
         let upper = self.upper.clone().map(|level| crate::LevelSpec { size: SMALL, ..level });
         let plan = Self { upper, ..self.clone() };
         for (policy, rule) in plan.pairs()? {
-            let (policy, rule) = (policy.clone(), rule.clone());
-            let flash = plan.flash.first().map(|flash| FlashLevel { size: SMALL, ..flash.clone() });
-            let run = Run { size: SMALL, policy, rule, flash, key: String::new() };
-            plan.carry_out(&run, &trace, Warmup::Records(0), |_| ())?;
+            for flash in plan.flash() {
+                let flash = flash.map(|flash| FlashLevel { size: SMALL, ..flash });
+                let (policy, rule) = (policy.clone(), rule.clone());
+                let run = Run { size: SMALL, policy, rule, flash, key: String::new() };
+                plan.carry_out(&run, &trace, Warmup::Records(0), |_| ())?;
+            }
         }
         Ok(())
     }

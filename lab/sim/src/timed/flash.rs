@@ -41,6 +41,17 @@ impl Channels {
         channel.free_at
     }
 
+    /// Reads a block if its channel has nothing else to do. Returns whether it has.
+    pub(super) fn read_when_idle(&mut self, block: u64, now: u64) -> bool {
+        let at = (block % self.channels.len() as u64) as usize;
+        self.settle(at, now);
+        let is_idle = self.channels[at].free_at <= now;
+        if is_idle {
+            self.read(block, now);
+        }
+        is_idle
+    }
+
     /// Blocks are to be written.
     pub(super) fn write(&mut self, blocks: u64, now: u64) {
         for _ in 0..blocks {
@@ -83,6 +94,7 @@ mod tests {
         // The first write has begun; the two others wait for the read.
         assert_eq!(one.read(7, 51_000), 201_000 + 100_000);
         assert_eq!(one.read(7, 290_000), 401_000);
+        assert!(!one.read_when_idle(7, 300_000));
         // By then the channel has been idle for long enough.
         assert_eq!(one.read(7, 10_000_000), 10_100_000);
         assert_eq!(one.busy_ns, [300_000, 600_000]);

@@ -33,9 +33,11 @@ pub(crate) fn simulate_timed<P: Proceed>(
 ) -> Result<Outcome, Error> {
     let (references, clients) = (population.trace().len(), population.names().len());
     timing.check()?;
-    timing.check_length(references, clients, config.block_bytes)?;
+    let flash = config.lowest.flash.as_ref().map(|flash| flash.times);
+    timing.check_length((references, clients), config.block_bytes, flash)?;
     let (mut tree, by_volume) = tree::build(population, config)?;
-    tree::add_flash(&mut tree, config, population.unique(), None)?;
+    let names = config.sharing.is_none().then(|| population.trace().names());
+    tree::add_flash(&mut tree, config, population.unique(), names)?;
     let mut world = World::new(population, tree, config, timing, warmup);
     world.run(progress)?;
     let (tree, timed) = world.finish();

@@ -412,8 +412,11 @@ impl<'a> World<'a> {
     fn fetch(&mut self, block: u64, step: PlacementStep) {
         if step == PlacementStep::Fetch {
             if self.tree.flash().is_some_and(|flash| flash.has(block)) {
-                self.read_flash(block);
-                self.tree.arrived(self.population.owner(block), block);
+                // It is there at once, so it must not keep a channel from anything else.
+                let now = self.now;
+                if self.channels.as_mut().is_some_and(|all| all.read_when_idle(block, now)) {
+                    self.tree.arrived(self.population.owner(block), block);
+                }
                 return;
             }
             let disk = self.disk_of(block);

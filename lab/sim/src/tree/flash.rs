@@ -39,8 +39,12 @@ impl BelowMemory {
         names: Option<&BlockNames>,
     ) -> Result<Self, Error> {
         let capacity = level.size.blocks(block_bytes, unique)?;
+        if level.spec.budget_bytes.is_some_and(|bytes| bytes < block_bytes.into()) {
+            return Err(Error::Request("flash: the budget is less than a block a day".into()));
+        }
         let slots = Slots::new(capacity, 0);
-        let most = slots.blocks();
+        let most = slots.limit();
+        let real = names;
         let name = |at: u32| names.map_or(at.into(), |names| names.name(at));
         let names: Vec<u64> = (0..unique).map(name).collect();
         let is_whole = level.order.is_none() && names.iter().all(|&name| name < most);
@@ -52,7 +56,8 @@ impl BelowMemory {
         Ok(Self {
             flash: Flash::new(directory, &level.spec, block_bytes),
             evidence: Vec::new(),
-            streams: Streams::beyond(level.spec.sequential_bytes, block_bytes),
+            // Without real numbers nothing is known of what lies in a row.
+            streams: real.and(Streams::beyond(level.spec.sequential_bytes, block_bytes)),
             keys,
             names,
             us_per_request: level.requests_per_s.map_or(0.0, |rate| 1e6 / rate),
@@ -85,15 +90,15 @@ impl BelowMemory {
         memory: &Level,
     ) {
         let key = self.keys[block as usize];
+        let name = self.names[block as usize];
+        let is_streamed = self.streams.as_mut().is_some_and(|streams| streams.note(name));
         let before = referred.before.map(|frame| self.of(frame));
         self.was_here = false;
         let evidence = if is_write {
-            self.flash.write(key, before).evidence
+            self.flash.write(key, before, is_streamed).evidence
         } else if referred.hit {
             before.unwrap_or_default().hit()
         } else {
-            let name = self.names[block as usize];
-            let is_streamed = self.streams.as_mut().is_some_and(|streams| streams.note(name));
             let found = self.flash.read(key, is_streamed);
             self.was_here = found.slot.is_some();
             found.evidence
@@ -169,6 +174,10 @@ impl Ordered {
 impl Directory for Ordered {
     fn capacity(&self) -> u32 {
         self.policy.capacity()
+    }
+
+    fn limit(&self) -> u64 {
+        self.evidence.len() as u64
     }
 
     fn find(&self, block: u64) -> Option<Slot> {

@@ -32,7 +32,9 @@ use undercroft_policy::{Counts, Policy, Reference, WriteMode};
 use flash::BelowMemory;
 pub use holders::{Holders, MAX_HOLDERS};
 pub use marginal::{Marginal, Shift};
-pub(crate) use run::{HINT_BYTES, Seen, add_flash, build, counts_in_parts, outcome, simulate_tree};
+pub(crate) use run::{
+    HINT_BYTES, Seen, SoFar, add_flash, build, counts_in_parts, outcome, simulate_tree,
+};
 pub use server::{Division, Server, ServerSpec, rendezvous};
 
 /// What clients have in common.
@@ -88,7 +90,7 @@ impl Move {
 /// Where a client's reads were served below its own cache, and what happened to its evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BelowCounts {
-    /// Reads that hit at a server.
+    /// Reads that hit at a server, or on its flash.
     pub server_hits: u64,
     /// Reads that missed at the server and were served by another client.
     pub peer_hits: u64,

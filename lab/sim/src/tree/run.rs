@@ -4,6 +4,7 @@
 //! With placement at the access and one client, levels can run one after the other (`chain.rs`),
 //! which is faster. Caches that cooperate exchange information at every reference.
 
+use undercroft_flash::FlashCounts;
 use undercroft_level::placement::{DataSource, Placement};
 use undercroft_level::{EvictionPlacement, Level};
 use undercroft_policy::{Context, Counts, Reference};
@@ -44,13 +45,22 @@ pub(crate) fn simulate_tree<P: Proceed>(
     Ok(run.outcome(config))
 }
 
-/// Runs levels that cooperate. Returns the counts of the last level, and the reloads, at the end of
+/// What was counted from the start of a trace to some reference.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SoFar {
+    /// The counts of the last level.
+    pub(crate) counts: Counts,
+    pub(crate) reloads: u64,
+    pub(crate) flash: FlashCounts,
+}
+
+/// Runs levels that cooperate, or have flash below them. Returns what was counted at the end of
 /// each of `parts` equal parts of the trace.
 pub(crate) fn counts_in_parts(
     trace: &DenseTrace,
     config: &Config,
     parts: usize,
-) -> Result<Vec<(Counts, u64)>, Error> {
+) -> Result<Vec<SoFar>, Error> {
     let mut run = Run::new(trace, None, config)?;
     let mut ends = Vec::new();
     let mut chunks = trace.forward();
@@ -63,7 +73,8 @@ pub(crate) fn counts_in_parts(
             (at, refs) = (at + left, rest);
             let reloads = run.tree.placement_counts().iter().map(|counts| counts.reloads).sum();
             let levels = run.tree.level_counts();
-            ends.push((levels[levels.len() - 1], reloads));
+            let flash = run.tree.flash().map(|flash| flash.outcome().counts).unwrap_or_default();
+            ends.push(SoFar { counts: levels[levels.len() - 1], reloads, flash });
         }
         run.serve(at, refs);
     }

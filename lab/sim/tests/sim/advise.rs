@@ -102,6 +102,27 @@ fn a_trace_with_nothing_to_gain_says_so() {
     assert!(matches!(advise(&found, None).findings[..], [Finding::NothingToGain { .. }]));
 }
 
+/// A loop over 3,000 blocks, not in a row: memory is too small for it, flash is not.
+#[test]
+fn flash_is_advised_where_it_serves_more() {
+    let trace = trace((0..60_000).map(|i| blocks(7 * i % 3000, 1, false)).collect());
+    let asked = Question { sizes: vec![500, 1000], ..question(None) };
+    let flash = |exact_requests: u64| {
+        let found = study(&trace, &Question { exact_requests, ..asked.clone() }, &|_| ()).unwrap();
+        let is_flash = |finding: &Finding| matches!(finding, Finding::Flash { .. });
+        advise(&found, None).findings.into_iter().find(is_flash)
+    };
+    let Some(Finding::Flash { memory, flash_blocks, read_hit_ratio, difference, .. }) =
+        flash(u64::MAX)
+    else {
+        panic!("flash is simulated");
+    };
+    assert_eq!((memory.capacity_blocks, flash_blocks), (1000, 4000));
+    assert!(memory.read_hit_ratio < 0.4 && read_hit_ratio > 0.85, "{read_hit_ratio}");
+    assert!(difference.value > 0.5, "{difference:?}");
+    assert_eq!(flash(1000), None, "a trace that is sampled is too long for it");
+}
+
 #[test]
 fn a_sample_says_how_far_it_is_off() {
     let trace = mixed(&mut Random(seeds(1)[0]), 60_000);
@@ -147,6 +168,7 @@ fn study_of(figures: &[(&str, &str, [u64; 8], u64)]) -> Study {
         sampling: None,
         lru: vec![CurvePoint { capacity_blocks: 1024, read_hit_ratio: 0.3 }],
         figures: figures.iter().map(figure).collect(),
+        flash: Vec::new(),
     }
 }
 
