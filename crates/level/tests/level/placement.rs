@@ -520,11 +520,6 @@ fn senseless_combinations_are_refused_with_the_reason() {
         let error = lower("opt", placement).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("opt") && error.contains("use access"), "{error}");
     }
-    let error = refused(Tree::line(
-        Some((policy("lru", 2), ALLOCATE)),
-        vec![lower("lru", "access").unwrap()],
-    ));
-    assert!(error.contains("level below"), "{error}");
     let error = refused(Tree::line(Some((policy("lru", 2), ALLOCATE)), vec![]));
     assert!(error.contains("level below"), "{error}");
     let two = vec![
