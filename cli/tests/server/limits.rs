@@ -190,7 +190,8 @@ async fn clients_share_the_limit_of_a_volume_evenly() {
     let [flood, quiet] = run("v", 1, 1, 3).await;
     assert!((900.0..2100.0).contains(&(flood + quiet)), "{flood} and {quiet} requests");
     assert!(quiet > 0.25 * flood, "{flood} and {quiet} requests");
-    // For as many bytes the quiet one asks 16 times as often, encrypted: a busy processor limits it.
+    // For as many bytes the quiet one asks 16 times as often, encrypted: a busy processor limits
+    // it.
     let [flood, quiet] = run("b", 128 << 10, 8 << 10, 3).await;
     assert!(quiet > 0.15 * flood, "{flood} and {quiet} bytes");
     let [flood, quiet] = run("c", 1, 1, 2).await;
