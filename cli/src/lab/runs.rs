@@ -54,8 +54,8 @@ impl Runs {
             Finding::PolicyGains { choice, base, .. }
             | Finding::NoPolicyGains { choice, base, .. }
             | Finding::Placement { choice, base, .. } => vec![self.of(choice), self.of(base)],
-            Finding::Flash { memory, flash_blocks, .. } => {
-                vec![format!("{} --flash {}", self.of(memory), self.bytes(*flash_blocks))]
+            Finding::Flash(gain) => {
+                vec![format!("{} --flash {}", self.of(&gain.memory), self.bytes(gain.flash_blocks))]
             }
             // The others are a server's.
             _ => Vec::new(),

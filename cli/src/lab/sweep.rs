@@ -98,6 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         return Err(Error::Usage(what.into()));
     }
     let sizes = plan.sizes.iter().chain(plan.upper.iter().map(|level| &level.size));
+    let sizes = sizes.chain(plan.flash.iter().map(|flash| &flash.size));
     for path in &args.traces {
         let block_bytes = args.options.block_bytes(args.options.open(path)?.as_ref())?;
         for size in sizes.clone() {

@@ -200,26 +200,30 @@ pub enum Finding {
     /// Of a server: no memory is worth moving.
     NoMove,
     /// What flash below memory adds, simulated on a trace.
-    Flash {
-        /// The memory alone, with the best policy of its size.
-        memory: Choice,
-        /// Size of the flash in blocks: the smallest that serves nearly as much as any studied.
-        flash_blocks: u32,
-        /// Read hits of both / reads that arrive.
-        read_hit_ratio: f64,
-        /// What flash adds.
-        difference: Estimate,
-        /// Blocks written to flash for a read that it serves.
-        written_per_hit: f64,
-        /// The size of a memory with which LRU serves as much, in blocks; `None`: none of the
-        /// sizes studied.
-        lru_blocks: Option<u32>,
-    },
+    Flash(FlashGain),
     /// From this size on nothing is gained.
     Enough {
         /// The best policy there; the simplest of several.
         choice: Choice,
     },
+}
+
+/// What flash below memory adds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlashGain {
+    /// The memory alone, with the best policy of its size.
+    pub memory: Choice,
+    /// Size of the flash in blocks: the smallest that serves nearly as much as any studied.
+    pub flash_blocks: u32,
+    /// Read hits of both / reads that arrive.
+    pub read_hit_ratio: f64,
+    /// What flash adds.
+    pub difference: Estimate,
+    /// Blocks written to flash for a read that it serves.
+    pub written_per_hit: f64,
+    /// The size of a memory with which LRU serves as much, in blocks; `None`: none of the sizes
+    /// studied.
+    pub lru_blocks: Option<u32>,
 }
 
 /// What figures rest on.

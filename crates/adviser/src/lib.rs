@@ -44,7 +44,7 @@ pub use budget::{budget, known_blocks, level_bytes};
 pub use curve::Curve;
 pub use estimate::{Estimate, SMALL_IN_TRACES, Verdict, WIDENING, WIDENING_CORRECTED};
 pub use figures::{Adapts, CellFigure, Figures, State};
-pub use finding::{Advice, Assumption, Choice, Cost, Finding};
+pub use finding::{Advice, Assumption, Choice, Cost, Finding, FlashGain};
 pub use heard::Adapting;
 pub use plan::SIZES;
 pub use sample::{Event, Kind, Sample};

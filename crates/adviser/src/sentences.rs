@@ -204,7 +204,7 @@ impl Words {
                 )
             }
             Finding::NoMove => "No memory is worth moving from one volume to another.".to_owned(),
-            Finding::Flash { .. } => self.flash(finding).unwrap_or_default(),
+            Finding::Flash(gain) => self.flash(gain),
             Finding::Enough { choice } => format!(
                 "Beyond {} nothing is gained: {} serves {} there, and no larger size a point more.",
                 self.size(choice.capacity_blocks),

@@ -80,11 +80,10 @@ impl FromStr for FlashLevel {
             }
             _ => false,
         };
-        let spec =
-            FlashSpec::parse(text, own).map_err(|why| {
+        let spec = FlashSpec::parse(text, own).map_err(|why| {
             Error::Request(format!(
-                "flash {why}, rate=REQUESTS (a second), order=POLICY, times=READ_US:WRITE_US:CHANNELS; \
-                 as 64GiB,budget=64GiB/day,rate=5000"
+                "flash {why}, rate=REQUESTS (a second), order=POLICY, \
+                 times=READ_US:WRITE_US:CHANNELS; as 64GiB,budget=64GiB/day,rate=5000"
             ))
         })?;
         let order = order?;

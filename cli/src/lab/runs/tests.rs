@@ -1,6 +1,6 @@
 //! What scripts read of each finding and assumption of a trace: fields, and commands.
 
-use undercroft_adviser::{Assumption, Cost, Estimate};
+use undercroft_adviser::{Assumption, Cost, Estimate, FlashGain};
 
 use super::*;
 
@@ -162,14 +162,14 @@ fn fields_and_runs_of_findings() {
             ),
         ),
         (
-            vec![Finding::Flash {
+            vec![Finding::Flash(FlashGain {
                 memory: is(),
                 flash_blocks: 65_536,
                 read_hit_ratio: 0.75,
                 difference: off,
                 written_per_hit: 0.5,
                 lru_blocks: None,
-            }],
+            })],
             both(
                 "flash",
                 &format!(

@@ -3,7 +3,7 @@
 use undercroft_text::percent;
 
 use crate::estimate::Verdict;
-use crate::finding::Finding;
+use crate::finding::FlashGain;
 
 use super::Words;
 
@@ -11,35 +11,25 @@ use super::Words;
 const DEAR: f64 = 2.0;
 
 impl Words {
-    /// What flash adds, or that it is not worth it; `None` of another finding.
-    pub(super) fn flash(&self, finding: &Finding) -> Option<String> {
-        let Finding::Flash {
-            memory,
-            flash_blocks,
-            read_hit_ratio,
-            difference,
-            written_per_hit,
-            lru_blocks,
-        } = finding
-        else {
-            return None;
-        };
-        let (size, memory) = (self.size(*flash_blocks), self.name(memory));
+    /// What flash adds, or that it is not worth it.
+    pub(super) fn flash(&self, gain: &FlashGain) -> String {
+        let FlashGain { difference, written_per_hit, .. } = gain;
+        let (size, memory) = (self.size(gain.flash_blocks), self.name(&gain.memory));
         let more = self.compared(difference);
         if self.verdict(difference) != Verdict::Gain || *written_per_hit > DEAR {
-            return Some(format!(
+            return format!(
                 "Flash is not worth it: {size} of it below {memory} would serve {more} of the \
                  reads, for {written_per_hit:.1} blocks written for each that it serves."
-            ));
+            );
         }
-        let needs = lru_blocks.map_or(String::new(), |blocks| {
+        let needs = gain.lru_blocks.map_or(String::new(), |blocks| {
             format!(" LRU in memory alone needs {} to serve as much.", self.size(blocks))
         });
-        Some(format!(
+        format!(
             "{size} of flash below {memory} would serve {} of the reads together, {more} than the \
              memory alone, for {written_per_hit:.2} blocks written for each that flash \
              serves.{needs} It pays only above a disk that is slower than flash.",
-            percent(*read_hit_ratio)
-        ))
+            percent(gain.read_hit_ratio)
+        )
     }
 }

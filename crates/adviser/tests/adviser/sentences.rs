@@ -1,6 +1,6 @@
 //! What is said of each finding and assumption of a trace, word by word.
 
-use undercroft_adviser::{Assumption, Choice, Cost, Estimate, Finding, Words};
+use undercroft_adviser::{Assumption, Choice, Cost, Estimate, Finding, FlashGain, Words};
 
 fn choice(policy: &str, capacity_blocks: u32, read_hit_ratio: f64) -> Choice {
     Choice {
@@ -209,14 +209,14 @@ fn what_another_placement_changes() {
 #[test]
 fn flash_is_worth_it_or_not() {
     let flash = |gain: f64, written_per_hit: f64, lru_blocks: Option<u32>| {
-        text(Finding::Flash {
+        text(Finding::Flash(FlashGain {
             memory: choice("mq", 8192, 0.35),
             flash_blocks: 65_536,
             read_hit_ratio: 0.35 + gain,
             difference: off_by(gain, 0.012),
             written_per_hit,
             lru_blocks,
-        })
+        }))
     };
     assert_eq!(
         flash(0.3, 0.456, Some(40_000)),

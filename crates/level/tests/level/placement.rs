@@ -520,6 +520,10 @@ fn senseless_combinations_are_refused_with_the_reason() {
         let error = lower("opt", placement).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("opt") && error.contains("use access"), "{error}");
     }
+    let levels = vec![lower("lru", "access").unwrap()];
+    let mut line = Tree::line(Some((policy("lru", 1), ALLOCATE)), levels).unwrap();
+    let served = [0, 1, 0].map(|block| line.refer(Reference::read(block)));
+    assert_eq!(served, [None, None, Some(1)], "placed at the access");
     let error = refused(Tree::line(Some((policy("lru", 2), ALLOCATE)), vec![]));
     assert!(error.contains("level below"), "{error}");
     let two = vec![

@@ -4,7 +4,7 @@
 //! Not here: what a finding is, and what is said of it (`undercroft-adviser`).
 
 use undercroft_adviser::{
-    Advice, Assumption, Choice, Estimate, Finding, SMALL_IN_TRACES as SMALL, Verdict,
+    Advice, Assumption, Choice, Estimate, Finding, FlashGain, SMALL_IN_TRACES as SMALL, Verdict,
 };
 
 use super::price::Prices;
@@ -103,8 +103,11 @@ impl<'a> Rows<'a> {
         let Some(most) = most else { return Vec::new() };
         if most.read_hit_ratio < SMALL {
             let nothing = Finding::NothingToGain { best: most.into() };
-            let gains = |it: &Finding| matches!(it, Finding::Flash { difference, .. } if is_gain(difference));
-            return [nothing].into_iter().chain(self.flash().filter(gains)).collect();
+            let gains = |flash: &FlashGain| is_gain(&flash.difference);
+            return [nothing]
+                .into_iter()
+                .chain(self.flash().filter(gains).map(Finding::Flash))
+                .collect();
         }
         let knee = self.knee();
         let cheapest = prices.map(|prices| self.cheapest(prices));
@@ -118,7 +121,7 @@ impl<'a> Rows<'a> {
         all.extend(self.policy_gains());
         all.extend(["auto", "eviction"].iter().filter_map(|name| self.placement(name, size)));
         all.extend(self.lru_wasted());
-        all.extend(self.flash());
+        all.extend(self.flash().map(Finding::Flash));
         all.extend(self.enough().map(|figure| Finding::Enough { choice: figure.into() }));
         all.extend(self.find("opt", size).map(|opt| Finding::Bound {
             read_hit_ratio: 1.0 - self.0.cold_reads as f64 / self.0.reads.max(1) as f64,
@@ -167,7 +170,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The smallest flash within [`SMALL`] of the largest that was simulated.
-    fn flash(&self) -> Option<Finding> {
+    fn flash(&self) -> Option<FlashGain> {
         let all = &self.0.flash;
         let most = all.iter().map(|flash| flash.read_hit_ratio).fold(0.0, f64::max);
         let flash = all.iter().find(|flash| flash.read_hit_ratio >= most - SMALL)?;
@@ -179,7 +182,7 @@ impl<'a> Rows<'a> {
         };
         let curve = &self.0.lru;
         let as_much = curve.iter().find(|point| point.read_hit_ratio >= flash.read_hit_ratio);
-        Some(Finding::Flash {
+        Some(FlashGain {
             memory: memory.into(),
             flash_blocks: flash.flash_blocks,
             read_hit_ratio: flash.read_hit_ratio,

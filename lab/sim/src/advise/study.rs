@@ -15,7 +15,7 @@ use undercroft_trace::DenseTrace;
 use super::{CurvePoint, Figure, FlashFigure, PARTS, Part, Question, Sample, Study, Upper};
 use crate::curve::{Curve, LruStack};
 use crate::tree::{SoFar, counts_in_parts};
-use crate::{Config, Error, LevelConfig, Lowest, Rule};
+use crate::{Config, Error, LevelConfig, Lowest};
 
 /// Doublings of the size up to the one where nothing more is gained.
 const DOUBLINGS: u32 = 7;
@@ -323,8 +323,8 @@ fn with_flash(
         let levels = question.upper.iter().cloned().chain([memory.clone()]).collect();
         let flash = Some(format!("{flash_blocks}blk").parse()?);
         let lowest = Lowest { flash, ..Lowest::default() };
-        let (block_bytes, rule) = (question.block_bytes, Rule::default());
-        let config = Config { levels, lowest, block_bytes, rule, ..Config::default() };
+        let block_bytes = question.block_bytes;
+        let config = Config { levels, lowest, block_bytes, ..Config::default() };
         let ends = counts_in_parts(trace, &config, PARTS)?;
         let SoFar { counts, flash, .. } = ends.last().copied().unwrap_or_default();
         Ok(FlashFigure {

@@ -15,12 +15,11 @@ pub(crate) struct BelowMemory {
     flash: Flash<Box<dyn Directory + Send>>,
     /// The evidence for the block in each frame of the memory.
     evidence: Vec<Evidence>,
-    streams: Option<Streams>,
+    /// The streams, and the real number of each block, by which they are recognised.
+    streams: Option<(Streams, Vec<u64>)>,
     /// The number of each block in the directory: the real one, or its position if one of them is
     /// too large.
     keys: Vec<u64>,
-    /// The real number of each block.
-    names: Vec<u64>,
     us_per_request: f64,
     /// Whether the last read found its block here.
     was_here: bool,
@@ -31,7 +30,9 @@ impl BelowMemory {
     /// An empty level for `unique` blocks of `block_bytes`. `names`: their real numbers, if they
     /// are those of one client.
     ///
-    /// # Errors The size is none for this trace, or the order cannot be made.
+    /// # Errors
+    /// The size is none for this trace, the budget is less than a block, or the order cannot be
+    /// made.
     pub(crate) fn new(
         level: &FlashLevel,
         block_bytes: u32,
@@ -42,24 +43,22 @@ impl BelowMemory {
         if level.spec.budget_bytes.is_some_and(|bytes| bytes < block_bytes.into()) {
             return Err(Error::Request("flash: the budget is less than a block a day".into()));
         }
-        let slots = Slots::new(capacity, 0);
-        let most = slots.limit();
-        let real = names;
-        let name = |at: u32| names.map_or(at.into(), |names| names.name(at));
-        let names: Vec<u64> = (0..unique).map(name).collect();
-        let is_whole = level.order.is_none() && names.iter().all(|&name| name < most);
-        let keys = if is_whole { names.clone() } else { (0..unique.into()).collect() };
         let directory: Box<dyn Directory + Send> = match &level.order {
-            None => Box::new(slots),
+            None => Box::new(Slots::new(capacity, 0)),
             Some(order) => Box::new(Ordered::new(order, capacity, unique)?),
         };
+        let most = directory.limit();
+        let real = names.map(|names| (0..unique).map(|at| names.name(at)).collect::<Vec<_>>());
+        let fitting = real.clone().filter(|names| names.iter().all(|&name| name < most));
+        // An order of its own has the positions as handles.
+        let keys = fitting.filter(|_| level.order.is_none());
+        let streams = Streams::beyond(level.spec.sequential_bytes, block_bytes);
         Ok(Self {
             flash: Flash::new(directory, &level.spec, block_bytes),
             evidence: Vec::new(),
             // Without real numbers nothing is known of what lies in a row.
-            streams: real.and(Streams::beyond(level.spec.sequential_bytes, block_bytes)),
-            keys,
-            names,
+            streams: streams.zip(real),
+            keys: keys.unwrap_or_else(|| (0..unique.into()).collect()),
             us_per_request: level.requests_per_s.map_or(0.0, |rate| 1e6 / rate),
             was_here: false,
             reloads: 0,
@@ -90,8 +89,8 @@ impl BelowMemory {
         memory: &Level,
     ) {
         let key = self.keys[block as usize];
-        let name = self.names[block as usize];
-        let is_streamed = self.streams.as_mut().is_some_and(|streams| streams.note(name));
+        let streams = self.streams.as_mut();
+        let is_streamed = streams.is_some_and(|(all, names)| all.note(names[block as usize]));
         let before = referred.before.map(|frame| self.of(frame));
         self.was_here = false;
         let evidence = if is_write {

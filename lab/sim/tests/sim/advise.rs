@@ -1,6 +1,8 @@
 //! Advice: its figures are those of simulations, and it says nothing that they do not carry.
 
-use undercroft_adviser::{Advice, Assumption, Estimate, Finding, SMALL_IN_TRACES, Verdict};
+use undercroft_adviser::{
+    Advice, Assumption, Estimate, Finding, FlashGain, SMALL_IN_TRACES, Verdict,
+};
 use undercroft_policy::WriteMode;
 use undercroft_sim::advise::{CurvePoint, Figure, Part, Prices, Question, Study, advise, study};
 use undercroft_sim::{Config, Evictions, LevelConfig, simulate};
@@ -109,14 +111,13 @@ fn flash_is_advised_where_it_serves_more() {
     let asked = Question { sizes: vec![500, 1000], ..question(None) };
     let flash = |exact_requests: u64| {
         let found = study(&trace, &Question { exact_requests, ..asked.clone() }, &|_| ()).unwrap();
-        let is_flash = |finding: &Finding| matches!(finding, Finding::Flash { .. });
-        advise(&found, None).findings.into_iter().find(is_flash)
+        advise(&found, None).findings.into_iter().find_map(|finding| match finding {
+            Finding::Flash(gain) => Some(gain),
+            _ => None,
+        })
     };
-    let Some(Finding::Flash { memory, flash_blocks, read_hit_ratio, difference, .. }) =
-        flash(u64::MAX)
-    else {
-        panic!("flash is simulated");
-    };
+    let gain = flash(u64::MAX).expect("flash is simulated");
+    let FlashGain { memory, flash_blocks, read_hit_ratio, difference, .. } = gain;
     assert_eq!((memory.capacity_blocks, flash_blocks), (1000, 4000));
     assert!(memory.read_hit_ratio < 0.4 && read_hit_ratio > 0.85, "{read_hit_ratio}");
     assert!(difference.value > 0.5, "{difference:?}");
