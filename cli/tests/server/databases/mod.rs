@@ -72,7 +72,6 @@ trait Database {
 fn mariadb_is_a_client_that_cooperates() {
     experiment::<mariadb::MariaDb>(|_, score, late| {
         // In so short a time not all memory that is no cache is forgotten: up to 1 % of this pool.
-        // Where the optimiser scanned with read-ahead, 2 % were not known (databases.md).
         let scores = (score("precision"), score("recall"));
         assert!(scores.0 >= 0.98 && scores.1 >= 0.97, "{scores:?}");
         // Of so small a database and pool; docs/user/databases.md has larger ones.
