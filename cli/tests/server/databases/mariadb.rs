@@ -44,8 +44,8 @@ impl Database for MariaDb {
     fn command(home: &Home, small: bool) -> Vec<String> {
         let settings = format!("--defaults-file={}", home.path("my.cnf"));
         let pool: &[&str] = match small {
-            // Evicting ahead into a long list of free frames hides evictions. An extent that is read
-            // ahead, as the optimiser's choice has it in some runs, is not known (databases.md).
+            // Evicting ahead into a long list of free frames hides evictions. An extent that is
+            // read ahead, as the optimiser's choice has it in some runs, is not known.
             true => &[
                 "--innodb-buffer-pool-size=32M",
                 "--innodb-lru-scan-depth=100",
