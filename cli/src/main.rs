@@ -51,6 +51,9 @@ enum Command {
     /// What a server could not write by its end, and kept: look at it, write it to its store
     #[command(subcommand)]
     Unwritten(command::unwritten::Command),
+    /// Prepare a file or device for a cache on flash, or say what one is
+    #[command(subcommand)]
+    Flash(command::flash::Command),
     /// The counters of a running server
     Stats(command::stats::Args),
     /// The figures of a running server, live in a terminal
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Advise(args) => command::advise::run(&args),
         Command::Serve(args) => command::serve::run(&args),
         Command::Attach(args) => command::attach::run(&args),
+        Command::Flash(command) => command::flash::run(&command),
         Command::Unwritten(command) => command::unwritten::run(&command),
         Command::Stats(args) => command::stats::run(&args),
         Command::Top(args) => command::top::run(&args),

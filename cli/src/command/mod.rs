@@ -4,6 +4,7 @@
 pub(crate) mod advise;
 pub(crate) mod attach;
 pub(crate) mod drop;
+pub(crate) mod flash;
 mod keys;
 pub(crate) mod lists;
 pub(crate) mod manual;

@@ -45,6 +45,8 @@ pub(crate) struct Args {
     volume: Vec<toml::Table>,
     #[arg(long, value_name = "SIZE", help_heading = "Cache", help = keys::help("cache"))]
     cache: Option<String>,
+    #[arg(long, value_name = "FLASH", help_heading = "Cache", help = keys::help("flash"))]
+    flash: Option<String>,
     #[arg(long, value_name = "POLICY", help_heading = "Cache", help = keys::help("policy"))]
     policy: Option<String>,
     #[arg(long, value_name = "PLACEMENT", help_heading = "Cache", help = keys::help("placement"))]

@@ -36,6 +36,7 @@ const MAY_USE: &[(&str, &[&str], &[&str])] = &[
         "crates/server",
         &[
             "adviser",
+            "flash",
             "frames",
             "hints",
             "level",
@@ -46,7 +47,7 @@ const MAY_USE: &[(&str, &[&str], &[&str])] = &[
             "store",
             "text",
         ],
-        &["sim"],
+        &["sim", "trace"],
     ),
     ("crates/client", &["hints", "level", "nbd", "policy", "random"], &["sim"]),
     ("crates/preload", &["tracker"], &["hints", "level", "nbd", "policy", "random"]),

@@ -21,6 +21,7 @@ mod disk;
 mod documents;
 mod doors;
 mod faults;
+mod flash;
 mod health;
 mod kill;
 mod late_objects;

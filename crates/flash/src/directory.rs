@@ -31,6 +31,10 @@ impl<D: Directory + ?Sized> Directory for Box<D> {
     fn empty(&mut self, slot: Slot) {
         (**self).empty(slot);
     }
+
+    fn block_in(&self, slot: Slot) -> Option<u64> {
+        (**self).block_in(slot)
+    }
 }
 
 /// What is on flash, and which block goes next.
@@ -57,6 +61,9 @@ pub trait Directory {
 
     /// Empties a slot.
     fn empty(&mut self, slot: Slot);
+
+    /// The block in a slot.
+    fn block_in(&self, slot: Slot) -> Option<u64>;
 }
 
 /// Why a block in memory should go to flash when it leaves memory. Keep one for each frame.

@@ -1,9 +1,15 @@
 //! The level: what it learns of memory, what it answers, and what it counts.
 
+use std::ops::RangeInclusive;
+
 use crate::admission::{Admission, Refused};
 use crate::directory::{Directory, Evidence, Slot};
 use crate::ghosts::Ghosts;
 use crate::spec::{FlashSpec, Rule};
+use crate::voids::Voids;
+
+/// Ranges of fewer blocks than this are discarded block by block.
+const AT_ONCE: u64 = 1024;
 
 /// What a read found that missed in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +61,9 @@ pub struct FlashCounts {
     pub too_dear: u64,
     /// Blocks for which nothing was left of the budget.
     pub over_budget: u64,
+    /// Blocks that were to be written and were not, since flash was too slow or failed. They count
+    /// in none of the others. None in a simulation.
+    pub given_up: u64,
 }
 
 /// The level.
@@ -80,6 +89,7 @@ pub struct Flash<D> {
     admission: Option<Admission>,
     /// Number of ghosts that count as remembered; from a fifth of the slots to all of them.
     window: u32,
+    voids: Voids,
     counts: FlashCounts,
 }
 
@@ -87,12 +97,13 @@ impl<D: Directory> Flash<D> {
     /// A level with nothing on flash. `block_bytes`: size of a block, for the budget.
     pub fn new(directory: D, spec: &FlashSpec, block_bytes: u32) -> Self {
         let capacity = directory.capacity();
-        let budget = spec.budget_bytes.map(|bytes| bytes / u64::from(block_bytes.max(1)));
+        let budget = spec.budget.bytes().map(|bytes| bytes / u64::from(block_bytes.max(1)));
         Self {
             ghosts: Ghosts::new(capacity),
             rule: spec.rule,
             admission: budget.map(|blocks| Admission::new(blocks, capacity)),
             window: (capacity / 5).max(1),
+            voids: Voids::default(),
             counts: FlashCounts::default(),
             directory,
         }
@@ -109,7 +120,7 @@ impl<D: Directory> Flash<D> {
     /// A block is read that is not in memory. `is_streamed`: it belongs to a sequential stream.
     pub fn read(&mut self, block: u64, is_streamed: bool) -> Found {
         self.counts.reads += 1;
-        if let Some(slot) = self.directory.find(block) {
+        if let Some(slot) = self.find(block) {
             self.counts.hits += 1;
             let written_for = self.directory.touch(slot);
             self.admission.iter_mut().for_each(|admission| admission.hit(written_for));
@@ -183,7 +194,7 @@ impl<D: Directory> Flash<D> {
     /// A block leaves memory, unchanged since the store has it. Returns the slot that it is to be
     /// written to. Its contents are needed until they are there.
     pub fn left(&mut self, block: u64, evidence: Evidence) -> Option<Slot> {
-        if let Some(slot) = self.directory.find(block) {
+        if let Some(slot) = self.find(block) {
             self.directory.keep(slot);
             self.counts.kept += 1;
             return None;
@@ -209,7 +220,7 @@ impl<D: Directory> Flash<D> {
     /// eviction. Returns where it lies on flash, if it does, and the evidence to be kept with its
     /// frame: that it was used before, and lately.
     pub fn arrived(&mut self, block: u64) -> (Option<Slot>, Evidence) {
-        if let Some(slot) = self.directory.find(block) {
+        if let Some(slot) = self.find(block) {
             return (Some(slot), Evidence::WasThere);
         }
         let is_back = self.ghosts.take(block, self.window);
@@ -231,6 +242,36 @@ impl<D: Directory> Flash<D> {
     pub fn discard(&mut self, block: u64) -> Option<Slot> {
         self.ghosts.take(block, self.window);
         self.end_copy(block)
+    }
+
+    /// The contents of all blocks of a range are gone or unknown, as of each by
+    /// [`discard`](Self::discard). A long range takes no longer than a short one: its copies count
+    /// no more from now on, and their slots become free while other calls are made.
+    pub fn discard_all(&mut self, blocks: &RangeInclusive<u64>) {
+        if blocks.end() - blocks.start() < AT_ONCE {
+            blocks.clone().for_each(|block| _ = self.discard(block));
+        } else {
+            self.voids.add(blocks.clone());
+        }
+    }
+
+    /// What was to be written to the slot of a block was not. The copy does not count.
+    pub fn give_up(&mut self, block: u64) {
+        let Some(slot) = self.directory.find(block) else { return };
+        self.directory.empty(slot);
+        self.counts.written = self.counts.written.saturating_sub(1);
+        self.counts.given_up += 1;
+    }
+
+    /// The slot of a block that is on flash.
+    pub fn find(&mut self, block: u64) -> Option<Slot> {
+        if !self.voids.is_empty() {
+            self.counts.ended += self.voids.sweep(&mut self.directory);
+            if self.voids.contains(block) {
+                self.end_copy(block);
+            }
+        }
+        self.directory.find(block)
     }
 
     fn end_copy(&mut self, block: u64) -> Option<Slot> {

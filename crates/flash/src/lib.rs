@@ -9,6 +9,7 @@
 //! * `ghosts.rs` remembers blocks that left memory and are not on flash: 2 bytes for each that lies
 //!   there.
 //! * [`Rule`] says what goes to flash, and `admission.rs` how a budget of writes is kept.
+//! * [`Superblock`] is the first page of a device.
 //! * [`FlashSpec`] is the configuration as a person writes it.
 //!
 //! A newcomer lives in memory. When a block leaves memory, it is written to flash if there is
@@ -27,8 +28,11 @@ mod ghosts;
 mod level;
 mod slots;
 mod spec;
+mod superblock;
+mod voids;
 
 pub use directory::{Directory, Evidence, Slot};
 pub use level::{Changed, Flash, FlashCounts, Found};
 pub use slots::{Slots, WAYS};
-pub use spec::{FlashSpec, Rule, SpecError};
+pub use spec::{Budget, FlashSpec, Rule, SpecError};
+pub use superblock::{FirstPage, HEAD_BYTES, PAGE_BYTES, Superblock};

@@ -81,7 +81,7 @@ impl Slots {
         }
     }
 
-    fn block_in(&self, set: u32, slot: usize) -> u64 {
+    fn number_in(&self, set: u32, slot: usize) -> u64 {
         self.numbers.join(set, self.rests[slot])
     }
 
@@ -98,7 +98,7 @@ impl Slots {
         for set in 0..self.sets {
             let taken = self.slots_of(set).filter(|&slot| self.states[slot] & TAKEN != 0);
             for slot in taken {
-                let block = self.block_in(set, slot);
+                let block = self.number_in(set, slot);
                 if self.find(block) != Some(slot as Slot) {
                     return Err(format!("block {block} in slot {slot} is found elsewhere"));
                 }
@@ -139,7 +139,7 @@ impl Directory for Slots {
     fn place(&mut self, block: u64, evidence: Evidence) -> Option<(Slot, Option<u64>)> {
         let (set, rest) = self.numbers.split(block)?;
         let slot = self.room(set);
-        let gone = (self.states[slot] & TAKEN != 0).then(|| self.block_in(set, slot));
+        let gone = (self.states[slot] & TAKEN != 0).then(|| self.number_in(set, slot));
         self.rests[slot] = rest;
         self.states[slot] = TAKEN | (evidence as u8) << EVIDENCE_SHIFT | u8::from(gone.is_none());
         Some((slot as Slot, gone))
@@ -147,6 +147,11 @@ impl Directory for Slots {
 
     fn empty(&mut self, slot: Slot) {
         self.states[slot as usize] = 0;
+    }
+
+    fn block_in(&self, slot: Slot) -> Option<u64> {
+        let is_taken = self.states[slot as usize] & TAKEN != 0;
+        is_taken.then(|| self.number_in(slot / self.ways, slot as usize))
     }
 }
 

@@ -32,6 +32,31 @@ impl Rule {
     }
 }
 
+/// What may be written to flash in a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Budget {
+    /// Nothing was said of it.
+    #[default]
+    Unsaid,
+    /// Any number of bytes.
+    Off,
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl Budget {
+    /// The bytes of a day; `None`: any number.
+    pub fn bytes(self) -> Option<u64> {
+        if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
+    }
+
+    /// What a part of a level gets, by a function of the bytes.
+    #[must_use]
+    pub fn map(self, part: impl FnOnce(u64) -> u64) -> Self {
+        if let Self::Bytes(bytes) = self { Self::Bytes(part(bytes)) } else { self }
+    }
+}
+
 /// The configuration of a flash level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlashSpec {
@@ -39,8 +64,8 @@ pub struct FlashSpec {
     pub size: String,
     /// What goes to flash.
     pub rule: Rule,
-    /// Bytes that may be written to flash in a day; `None`: any number.
-    pub budget_bytes: Option<u64>,
+    /// What may be written to flash in a day.
+    pub budget: Budget,
     /// Blocks of sequential streams longer than this do not go to flash; 0, the default: streams
     /// are as other blocks.
     pub sequential_bytes: u64,
@@ -56,7 +81,7 @@ impl FlashSpec {
         let mut all = words(text);
         let size = all.next().unwrap_or_default().to_owned();
         let mut spec =
-            Self { size, rule: Rule::default(), budget_bytes: None, sequential_bytes: 0 };
+            Self { size, rule: Rule::default(), budget: Budget::Unsaid, sequential_bytes: 0 };
         for word in all {
             let wrong = || SpecError(word.to_owned());
             let (key, value) = pair(word);
@@ -67,9 +92,11 @@ impl FlashSpec {
                     let named = Rule::ALL.into_iter().find(|rule| rule.name() == value);
                     spec.rule = named.ok_or_else(wrong)?;
                 }
+                "budget" if value == "off" => spec.budget = Budget::Off,
                 "budget" => {
                     let a_day = value.strip_suffix("/day").and_then(bytes);
-                    spec.budget_bytes = Some(a_day.filter(|&bytes| bytes > 0).ok_or_else(wrong)?);
+                    let a_day = a_day.filter(|&bytes| bytes > 0).ok_or_else(wrong)?;
+                    spec.budget = Budget::Bytes(a_day);
                 }
                 "sequential" => spec.sequential_bytes = bytes(value).ok_or_else(wrong)?,
                 _ if other(key, value) => (),
@@ -94,8 +121,10 @@ impl fmt::Display for FlashSpec {
         if self.rule != Rule::default() {
             write!(f, ",rule={}", self.rule.name())?;
         }
-        if let Some(bytes) = self.budget_bytes {
-            write!(f, ",budget={}/day", Bytes(bytes))?;
+        match self.budget {
+            Budget::Unsaid => {}
+            Budget::Off => f.write_str(",budget=off")?,
+            Budget::Bytes(bytes) => write!(f, ",budget={}/day", Bytes(bytes))?,
         }
         if self.sequential_bytes != 0 {
             write!(f, ",sequential={}", Bytes(self.sequential_bytes))?;
@@ -113,7 +142,7 @@ impl fmt::Display for SpecError {
         write!(
             f,
             "'{}': expected a size first, then rule=evidence, access or second-miss, \
-             budget=SIZE/day, sequential=SIZE",
+             budget=SIZE/day or off, sequential=SIZE",
             self.0
         )
     }

@@ -8,6 +8,7 @@
 mod row;
 
 use serde::Serialize;
+use undercroft_flash::FlashCounts;
 use undercroft_hints::{ClientStat, PolicyName};
 use undercroft_level::ClientCounts;
 use undercroft_nbd::{COMMANDS, CommandKind};
@@ -137,6 +138,8 @@ counters! {
     "content_" aware: AwareStats;
     /// Counters of the reports to the server below, if it is told what leaves.
     "tells_" tells: TellStats;
+    /// Counters of the level on flash, if there is one.
+    "flash_" flash: FlashStats;
     ]
     }
 }
@@ -326,6 +329,45 @@ counters! {
     }
 }
 
+counters! {
+    /// What a volume with a level on flash counts.
+    FlashStats {
+    /// Blocks that clients read, that missed in memory, and that were looked for on flash.
+    reads: counter(Unit::Blocks, "read_blocks");
+    /// Blocks that clients read, that missed in memory, and that lay on flash.
+    hits: counter(Unit::Blocks, "hit_blocks").stats("flash hits").page(Page::Plain);
+    /// Blocks written to flash.
+    written: counter(Unit::Blocks, "written_blocks").stats("flash writes").page(Page::Bytes);
+    /// Blocks written to flash that lay there until a write ended their copy.
+    rewritten: counter(Unit::Blocks, "rewritten_blocks");
+    /// Blocks that left memory while a good copy lay on flash.
+    kept: counter(Unit::Blocks, "kept_blocks");
+    /// Copies on flash that a write, a TRIM or a loss ended.
+    ended: counter(Unit::Blocks, "ended_blocks");
+    /// Blocks that left flash for others.
+    evicted: counter(Unit::Blocks, "evicted_blocks");
+    /// Blocks that left memory and were not written to flash, since nothing spoke for them.
+    without_evidence: counter(Unit::Blocks, "without_evidence_blocks");
+    /// Blocks not written to flash because they belonged to a sequential stream.
+    sequential: counter(Unit::Blocks, "sequential_blocks");
+    /// Blocks not written to flash because they were worth less than a write cost while the budget
+    /// was short.
+    too_dear: counter(Unit::Blocks, "too_dear_blocks");
+    /// Blocks not written to flash because the budget was spent.
+    over_budget: counter(Unit::Blocks, "over_budget_blocks").stats("over budget");
+    /// Blocks not written to flash because it was too slow, or failed.
+    given_up: counter(Unit::Blocks, "given_up_blocks").stats("given up").page(Page::Plain);
+    /// Blocks whose read from flash failed, or took too long: they were read from the store.
+    failed_reads: counter(Unit::Blocks, "failed_read_blocks");
+    /// Blocks whose write to flash failed.
+    failed_writes: counter(Unit::Blocks, "failed_write_blocks");
+    /// Blocks that the volume's part of flash has room for.
+    capacity_blocks: gauge(Unit::Blocks, "capacity_blocks").page(Page::Bytes);
+    /// Shards whose flash is used: none after too many failures.
+    up: gauge(Unit::Of("shards"), "using_shards");
+    }
+}
+
 /// Adds numbers that have the same names in both.
 macro_rules! add_named {
     ($own:ident += $other:ident: $($name:ident)*) => { $($own.$name += $other.$name;)* };
@@ -345,6 +387,14 @@ impl AwareStats {
         add_named!(own += counts: held_evictions mistaken held_by_others stale_hints summaries
             summary_bytes summaries_unusable false_positives_ppm distrusted emulated_blocks);
         own
+    }
+}
+
+impl FlashStats {
+    /// Adds what the level on flash of a shard counted.
+    pub(crate) fn add(&mut self, counts: &FlashCounts) {
+        add_named!(self += counts: reads hits written rewritten kept ended evicted
+            without_evidence sequential too_dear over_budget given_up);
     }
 }
 

@@ -23,6 +23,7 @@ mod counters;
 mod events;
 mod eviction_sink;
 mod exports;
+mod flash;
 mod geometry;
 mod histogram;
 mod http;
@@ -42,11 +43,12 @@ mod volume;
 pub use answer::{Answer, Failed, Outcome};
 pub use config::{VolumeConfig, VolumeError, Write};
 pub use counters::{
-    AwareStats, COUNTERS, CooperationStats, Counter, Group, Kind, Latencies, Page, Source, Stats,
-    TellStats, Unit,
+    AwareStats, COUNTERS, CooperationStats, Counter, FlashStats, Group, Kind, Latencies, Page,
+    Source, Stats, TellStats, Unit,
 };
 pub use events::{is_event, keep_event};
 pub use eviction_sink::EvictionSink;
+pub use flash::{FlashMedium, FlashPart};
 pub use histogram::{Histogram, quantile};
 pub use layers::volume::VolumeExport;
 pub use process::{advice_over_nbd, status_over_nbd};

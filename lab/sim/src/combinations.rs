@@ -172,7 +172,7 @@ const REFUSALS: &[Refusal] = &[
         applies: |asked| {
             let flash = asked.config.lowest.flash.as_ref();
             let lacks_rate =
-                |it: &FlashLevel| it.spec.budget_bytes.is_some() && it.requests_per_s.is_none();
+                |it: &FlashLevel| it.spec.budget.bytes().is_some() && it.requests_per_s.is_none();
             asked.config.timing.is_none() && flash.is_some_and(lacks_rate)
         },
         why: |_| {

@@ -15,7 +15,7 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use undercroft_text::Bytes;
 
-use super::{Address, CacheShare, ClientRule, Reporting};
+use super::{Address, CacheShare, ClientRule, FlashConfig, Reporting};
 
 /// An error message with the name of the option in front, if it needs it.
 pub(super) fn named(option: &str, message: &str) -> String {
@@ -212,6 +212,10 @@ forms! {
     some_size: Option<u64>, SizeText,
         |text| parse_size(&text.0).map(Some),
         |bytes| bytes.map_or(String::new(), |bytes| Bytes(bytes).to_string());
+    /// A device for flash, or nothing.
+    some_flash: Option<FlashConfig>, String,
+        |text| text.parse().map(Some),
+        |flash| flash.as_ref().map_or(String::new(), FlashConfig::to_string);
     /// A folder or file, or nothing.
     some_path: Option<PathBuf>, String,
         |text| Ok((!text.is_empty()).then(|| PathBuf::from(text))),

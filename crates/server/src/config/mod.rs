@@ -9,6 +9,7 @@
 
 mod client_rule;
 mod error;
+mod flash;
 mod forms;
 mod keys;
 mod mistakes;
@@ -22,6 +23,7 @@ mod volume;
 
 pub use client_rule::ClientRule;
 pub use error::VolumeError;
+pub use flash::FlashConfig;
 pub use keys::{Changes, Key};
 pub use reporting::Reporting;
 pub use server::{Address, Limits, ServerConfig};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::keys::{Changes, Key, keys};
-use super::{TlsConfig, VolumeConfig, forms};
+use super::{FlashConfig, TlsConfig, VolumeConfig, forms};
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +104,9 @@ ServerConfig {
     "volume" "VOLUME" volumes: Vec<VolumeConfig> = Vec::new(), "forms::plain", Parts;
     /// Bytes of all caches together; without it, what the volumes' own add up to if that is more.
     "cache" "SIZE" cache_bytes: u64 = 256 << 20, "forms::size", Cache;
+    /// A file or device for a cache on flash, below the caches in memory, its size, and what may be
+    /// written there: PATH,size=SIZE[,budget=SIZE/day|off][,rule=RULE]; without it, there is none.
+    "flash" "FLASH" flash: Option<FlashConfig> = None, "forms::some_flash", Restart;
     /// Where to serve the live page, /stats, /advice, /metrics and /healthz, as 127.0.0.1:10880 or
     /// unix:PATH; without it, nowhere.
     "http" "ADDR" http: Option<Address> = None, "forms::some_address", Restart;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use undercroft_flash::HEAD_BYTES;
 use undercroft_level::placement::Placement;
 use undercroft_policy::Awareness;
 use undercroft_text::Bytes;
@@ -48,6 +49,7 @@ impl ServerConfig {
             );
         }
         self.validate_volumes(&mut wrong);
+        wrong.extend(self.divide_flash().err());
         match self.tls.validate() {
             Ok(()) => {
                 let access = self.volumes.iter().map(|volume| self.validate_access(volume));
@@ -134,6 +136,38 @@ impl ServerConfig {
                 wrong.push(format!("volume '{}' is there twice", volume.name));
             }
         }
+    }
+
+    /// Gives the volumes with a cache their shares of flash.
+    fn divide_flash(&mut self) -> Result<(), String> {
+        let shares = self.volumes.iter().map(|volume| volume.flash.own());
+        let fixed = shares.flatten().fold(0, u64::saturating_add);
+        let all = self.flash.as_ref().map_or(0, |flash| flash.bytes.saturating_sub(HEAD_BYTES));
+        if fixed > all {
+            return Err(format!(
+                "flash: the volumes' shares add up to {}, and the server has {}: give it more \
+                 (flash=PATH,size=SIZE; a MiB of it is its own), or the volumes less",
+                Bytes(fixed),
+                Bytes(all)
+            ));
+        }
+        let shares_rest =
+            |one: &&mut VolumeConfig| one.flash.own().is_none() && one.cache != CacheShare::Off;
+        let count = self.volumes.iter_mut().filter(shares_rest).count() as u64;
+        let rest = (all - fixed).checked_div(count).unwrap_or(0);
+        for volume in &mut self.volumes {
+            let has_cache = volume.cache != CacheShare::Off;
+            let bytes = volume.flash.own().unwrap_or(if has_cache { rest } else { 0 });
+            // So that each begins with a block of its own size.
+            volume.flash_bytes = bytes / (64 << 10) * (64 << 10);
+            if bytes > 0 && !has_cache {
+                return Err(format!(
+                    "volume '{}': flash lies below a cache, and there is none (cache=off)",
+                    volume.name
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a volume that nobody could open, or whose lists of clients could not be checked.
@@ -323,6 +357,33 @@ mod tests {
         let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
         let settings = Settings::default().set("volume", volumes);
         settings.set("cache", cache).config()
+    }
+
+    #[test]
+    fn shares_of_flash() {
+        let with = |volumes: &[&str], flash: &str| {
+            let volumes = volumes.iter().map(|text| Settings::volume(text));
+            let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
+            Settings::default().set("volume", volumes).set("flash", flash).config()
+        };
+        let all = ["a=mem:,flash=1MiB", "b=mem:", "c=mem:,cache=off", "d=mem:,flash=off", "e=mem:"];
+        let config = with(&all, "/flash,size=8MiB").unwrap();
+        let shares: Vec<_> = config.volumes.iter().map(|volume| volume.flash_bytes >> 20).collect();
+        assert_eq!(shares, [1, 3, 0, 0, 3]);
+        assert_eq!(config.flash.unwrap().to_string(), "/flash,size=8MiB,budget=8MiB/day");
+        for (volume, flash, why) in [
+            ("a=mem:,flash=8MiB", "/flash,size=8MiB", "add up to 8MiB"),
+            ("a=mem:,cache=off,flash=1MiB", "/flash,size=8MiB", "there is none"),
+            ("a=mem:", "/flash", "the size is missing"),
+            ("a=mem:", "/flash,size=8MiB,sequential=1MiB", "stream-cutoff"),
+            ("a=mem:", "/flash,size=8MiB,rule=best", "rule=evidence"),
+            ("a=mem:", ",size=8MiB", "the path is missing"),
+        ] {
+            let wrong = with(&[volume], flash).unwrap_err();
+            assert!(wrong.contains(why), "{wrong}");
+        }
+        let none = super::tests::config(&["a=mem:,flash=1MiB"], "1MiB").unwrap_err();
+        assert!(none.contains("the server has 0"), "{none}");
     }
 
     #[test]

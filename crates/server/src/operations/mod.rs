@@ -7,6 +7,7 @@
 //! (`shard/write_outs.rs`, `volume/flush.rs`).
 
 mod fetch;
+mod flash;
 mod loss;
 mod write;
 mod write_out;
@@ -40,7 +41,10 @@ impl Volume {
         requests.join(self.geometry.write_out_blocks());
         let (mut together, mut tickets) = (Vec::new(), Vec::new());
         for fetch in requests.fetches {
-            start(self, fetch::fetch(self, fetch), at_once);
+            match fetch.from {
+                None => start(self, fetch::fetch(self, fetch), at_once),
+                Some(byte) => start(self, flash::read(self, fetch, byte), at_once),
+            }
         }
         for write in requests.writes {
             // Several writes at a time are not durable when they are answered.
@@ -51,6 +55,7 @@ impl Volume {
                 start(self, write::write(self, write), at_once);
             }
         }
+        flash::write(self, requests.flash_writes);
         for write_out in requests.write_outs {
             if self.takes_many {
                 tickets.push(write_out::ticket(self, &write_out));
@@ -118,7 +123,8 @@ type End = fn(&mut Shard, u64, Ended, &mut Effects);
 struct Ticket {
     volume: Arc<Volume>,
     blocks: Range<u64>,
-    request: StoreRequest,
+    /// `None`: it is at the flash device.
+    request: Option<StoreRequest>,
     end: End,
     /// Set if a client waits for it.
     demand: Option<Demand>,
@@ -155,8 +161,20 @@ impl Ticket {
         at_store: Option<AtStore>,
     ) -> Self {
         let in_use = volume.demand.store_use.get().map(StoreUse::begin);
+        let mut ticket = Self::elsewhere(volume, blocks, end);
+        (ticket.request, ticket.in_use, ticket.at_store) = (Some(request), in_use, at_store);
+        ticket
+    }
+
+    /// For a read of a block from the flash device.
+    fn of_flash(volume: &Arc<Volume>, block: u64, end: End) -> Self {
+        Self::elsewhere(volume, block..block + 1, end)
+    }
+
+    fn elsewhere(volume: &Arc<Volume>, blocks: Range<u64>, end: End) -> Self {
         let (losses, epoch) = (volume.losses.now(), volume.losses.epoch());
         let (volume, demand, has_ended) = (Arc::clone(volume), None, false);
+        let (request, in_use, at_store) = (None, None, None);
         Self { volume, blocks, request, end, demand, in_use, at_store, losses, epoch, has_ended }
     }
 
@@ -172,8 +190,14 @@ impl Ticket {
             at_store.answered(waited);
         }
         let result = result.map_err(Failed::from);
-        self.volume.store_health.note(self.request, &result);
+        self.note(&result);
         result
+    }
+
+    fn note<T>(&self, result: &Result<T, Failed>) {
+        if let Some(request) = self.request {
+            self.volume.store_health.note(request, result);
+        }
     }
 
     /// Ends the request: a fetch with a piece of memory for each block.
@@ -186,7 +210,8 @@ impl Ticket {
 
     fn end_within(&mut self, work: &mut Work<'_>, result: Result<Vec<Memory>, Failed>, lost: bool) {
         self.has_ended = true;
-        let mut is_change = self.demand.is_some() && self.request == StoreRequest::Write;
+        let is_write = self.request == Some(StoreRequest::Write);
+        let mut is_change = self.demand.is_some() && is_write;
         (self.demand, self.in_use) = (None, None);
         let (failed, mut memory) = match result {
             Ok(memory) => (None, memory.into_iter()),
@@ -221,7 +246,7 @@ impl Drop for Ticket {
         let lost = Self { volume, blocks, demand, in_use, at_store, has_ended, ..*self };
         self.volume.runtime.spawn(async move {
             let result = Err(Failed::new(Failure::Io, "a store request was lost"));
-            lost.volume.store_health.note(lost.request, &result);
+            lost.note(&result);
             lost.end(result, false);
         });
     }

@@ -12,6 +12,9 @@ use crate::process::error::ServeError;
 /// Bytes that index and policy need for a block, about.
 const BLOCK_OVERHEAD: u64 = 100;
 
+/// Bytes that index, order and ghosts need for a block on flash.
+const FLASH_OVERHEAD: u64 = 7;
+
 /// Memory that this process can have.
 #[derive(Debug, PartialEq, Eq)]
 struct Limit {
@@ -27,7 +30,10 @@ pub(crate) fn check(volumes: &[VolumeConfig]) -> Result<(), ServeError> {
 }
 
 fn check_below(root: &Path, volumes: &[VolumeConfig]) -> Result<(), ServeError> {
-    let overhead = |volume: &VolumeConfig| u64::from(volume.cache_blocks) * BLOCK_OVERHEAD;
+    let overhead = |volume: &VolumeConfig| {
+        let on_flash = volume.flash_bytes / u64::from(volume.block_bytes.max(1));
+        u64::from(volume.cache_blocks) * BLOCK_OVERHEAD + on_flash * FLASH_OVERHEAD
+    };
     let mut advice = AdviceBytes::default();
     let needs = volumes.iter().map(|volume| {
         let frames = volume.memory_bytes();

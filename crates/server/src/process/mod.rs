@@ -7,6 +7,7 @@
 pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod error;
+pub(crate) mod flash_device;
 pub(crate) mod lending;
 pub(crate) mod listeners;
 pub(crate) mod memory_limit;
@@ -19,14 +20,16 @@ pub(crate) mod surroundings;
 pub(crate) mod unwritten;
 
 pub use crate::config::{
-    Address, CacheShare, Changes, ClientRule, Key, Limits, Reporting, ServerConfig, Settings,
-    TlsConfig, TlsMode,
+    Address, CacheShare, Changes, ClientRule, FlashConfig, Key, Limits, Reporting, ServerConfig,
+    Settings, TlsConfig, TlsMode,
 };
 pub use crate::exports::advice::advice_over_nbd;
 pub use crate::exports::set::{AdminRequest, SetError, drop_over_nbd, set_over_nbd};
 pub use crate::exports::text::status_over_nbd;
 pub use check::{Checked, check};
 pub use error::ServeError;
+pub use flash_device::{FlashDevice, first_page, format};
 pub use run::Running;
 pub use surroundings::{GiveStore, OpeningStore, Surroundings};
+pub use undercroft_flash::FirstPage;
 pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

@@ -32,6 +32,7 @@ use crate::http::Rights;
 use crate::http::metrics::About;
 use crate::process::check::lacks_a_side;
 use crate::process::error::{ServeError, work};
+use crate::process::flash_device::FlashDevice;
 use crate::process::lending::Lending;
 use crate::process::listeners::{listen, listen_http};
 use crate::process::memory_limit;
@@ -95,13 +96,14 @@ impl Running {
     /// As for [`Running::start`].
     pub async fn start_in(
         config: &ServerConfig,
-        surroundings: Surroundings,
+        mut surroundings: Surroundings,
     ) -> Result<Running, ServeError> {
         memory_limit::check(&config.volumes)?;
         if let Some(what) = lacks_a_side(config) {
             tracing::warn!("{what}");
         }
         let state = config.state.clone().map(StateFolder::open).transpose()?;
+        surroundings.flash = config.flash.as_ref().map(FlashDevice::open).transpose()?;
         let exports = ExportTable::new(surroundings.seed());
         exports.admin.set_administrators(&config.administrators);
         exports.set_order(config.volumes.iter().map(|volume| volume.name.clone()).collect());
@@ -337,6 +339,7 @@ pub(crate) async fn open_volume(
     })?;
     let mut config = config.clone();
     config.seed = surroundings.seed();
+    config.flash_part = surroundings.flash.as_ref().and_then(|device| device.part(&config));
     config.eviction_sink = sender.clone().map(|sender| sender as _);
     let bytes = usize::try_from(config.memory_bytes()).map_err(|_| {
         ServeError::Plan(format!("volume {name}: the cache is larger than memory can be"))

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use undercroft_nbd::Connector;
 use undercroft_store::{Answer, Store};
 
+use crate::process::flash_device::FlashDevice;
+
 /// Opens a volume's store by the volume's name; `None`: open the configured one.
 pub type GiveStore = Arc<dyn Fn(&str) -> Option<OpeningStore> + Send + Sync>;
 
@@ -23,6 +25,8 @@ pub struct Surroundings {
     pub stores: Option<GiveStore>,
     /// How other servers are reached.
     pub connector: Option<Connector>,
+    /// The device for the level on flash, when it is open.
+    pub flash: Option<Arc<FlashDevice>>,
     /// Seed of everything that clients must not be able to guess.
     pub seed: Option<u64>,
 }

@@ -76,6 +76,7 @@ impl Below {
             Event::Entered { block, .. } => _ = departed.remove(&block),
             Event::Returned { block } => eviction_sink.on_readmitted(block),
             Event::Idle { .. }
+            | Event::Placed { .. }
             | Event::Left { .. }
             | Event::Activated { .. }
             | Event::Writes { .. }

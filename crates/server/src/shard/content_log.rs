@@ -32,6 +32,7 @@ impl ContentLog {
             // Who goes through the blocks by their handles must begin anew.
             Event::Replaced => self.is_lost = true,
             Event::Activated { .. }
+            | Event::Placed { .. }
             | Event::Gone { .. }
             | Event::Returned { .. }
             | Event::Writes { .. }

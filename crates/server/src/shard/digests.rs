@@ -31,7 +31,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use hashbrown::HashMap;
-use undercroft_level::Level;
+use undercroft_level::{Level, Request};
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use crate::geometry::Geometry;
@@ -167,7 +167,7 @@ impl Digests {
                 let of_slot = slot.map(|slot| std::mem::take(&mut of_slots[slot as usize]));
                 know(of_active, block, of_slot.unwrap_or(0));
             }
-            Event::Writes { block, .. }
+            Event::Writes { request: &Request { block, .. }, .. }
             | Event::Unknown { block }
             | Event::Written { block, is_ok: false, .. } => self.strike(block, level),
             Event::Changes { block } | Event::Changed { block, .. } => {
@@ -182,7 +182,7 @@ impl Digests {
                     know(of_active, block, hasher.of_write(job, block, geometry).unwrap_or(0));
                 }
             }
-            Event::Idle { block, content, to, is_covered } => {
+            Event::Idle { block, content, to, is_covered, .. } => {
                 let digest = match of_active.get(&block).filter(|_| !is_covered) {
                     None => 0,
                     Some(Digest::Known(digest)) => *digest,
@@ -215,6 +215,7 @@ impl Digests {
             Event::Gone { .. }
             | Event::Returned { .. }
             | Event::Reads { .. }
+            | Event::Placed { .. }
             | Event::RangeEnds { .. }
             | Event::Replaced => {}
         }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::answer::Failed;
 use crate::job::{Completions, Job};
 use crate::shard::content::{Content, Memory};
+use crate::shard::flash_level::FlashWrite;
 
 /// The blocks that a request evicts; empty without a server below that is told.
 pub(crate) type Piggybacked = Vec<u64>;
@@ -35,11 +36,15 @@ pub(crate) struct StoreRequests {
     pub(crate) fetches: Vec<Fetch>,
     pub(crate) writes: Vec<ClientWrite>,
     pub(crate) write_outs: Vec<WriteOut>,
+    /// Blocks to be written to flash.
+    pub(crate) flash_writes: Vec<FlashWrite>,
 }
 
 /// Neighbouring blocks that are read for a job.
 pub(crate) struct Fetch {
     pub(crate) first: u64,
+    /// The first byte of the one block on flash, if it is read from there.
+    pub(crate) from: Option<u64>,
     pub(crate) job: Arc<Job>,
     /// A piece for each block; none yet for the one block of a fetch that has no memory
     /// ([`Shard::assign`](crate::shard::Shard::assign)).
@@ -82,11 +87,18 @@ pub(crate) struct Ended {
 }
 
 impl StoreRequests {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { fetches, writes, write_outs, flash_writes } = self;
+        let (reads, asked) = (fetches.is_empty(), writes.is_empty() && write_outs.is_empty());
+        reads && asked && flash_writes.is_empty()
+    }
+
     /// Joins neighbours; write-outs up to `write_out_blocks` blocks.
     pub(crate) fn join(&mut self, write_out_blocks: usize) {
         // A request that joins the one before it is dropped.
         self.fetches.dedup_by(|next, one| {
             let joins = one.first + one.memory.len() as u64 == next.first
+                && (one.from, next.from) == (None, None)
                 && Arc::ptr_eq(&one.job, &next.job);
             if joins {
                 one.memory.append(&mut next.memory);

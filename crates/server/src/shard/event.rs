@@ -4,7 +4,7 @@
 
 use std::ops::RangeInclusive;
 
-use undercroft_level::{Asker, Frame};
+use undercroft_level::{Frame, Referred, Request};
 
 use crate::job::Job;
 use crate::shard::content::{Content, Origin};
@@ -13,6 +13,8 @@ use crate::shard::content::{Content, Origin};
 pub(crate) enum Event<'a> {
     /// A block has a slot now, which is empty.
     Entered { block: u64, slot: Frame },
+    /// A block has entered that nobody asked for: a client evicted it, or it was prefetched.
+    Placed { block: u64, slot: Frame },
     /// A block is neither here nor in a client's cache.
     Gone { block: u64 },
     /// A write, and not a read from the store, has made a block resident.
@@ -30,11 +32,12 @@ pub(crate) enum Event<'a> {
     /// The first operation on a block begins. Its state is about to move out of its slot, if it has
     /// one.
     Activated { block: u64, slot: Option<Frame> },
-    /// A client reads a block. If the read hits, `origin` is why the block was resident.
-    Reads { block: u64, origin: Origin },
-    /// A client writes a block, or zeroes a part of it; this takes effect later. In a plain volume
-    /// the asker has no time and no client.
-    Writes { block: u64, asker: Asker },
+    /// A client reads a block, and the level has decided. If the read hits, `origin` is why the
+    /// block was resident.
+    Reads { request: &'a Request, referred: Referred, origin: Origin },
+    /// A client writes a block, or zeroes a part of it, and the level has decided; the write takes
+    /// effect later. In a plain volume the asker has no time and no client.
+    Writes { request: &'a Request, referred: Referred },
     /// A request at the store begins, or a range ends, after which a block with operations has
     /// another content, or is newly in memory.
     Changes { block: u64 },
@@ -48,7 +51,7 @@ pub(crate) enum Event<'a> {
     /// It is not known any more what the store has of a block.
     Unknown { block: u64 },
     /// No operation on a block is left, and its content goes where `to` says.
-    Idle { block: u64, content: &'a Content, to: Goes, is_covered: bool },
+    Idle { block: u64, content: &'a Content, to: Goes, is_dirty: bool, is_covered: bool },
     /// A slot has other content, or none, without an operation on its block. `digest`: that of the
     /// content, or 0 if it is not known.
     Filled { block: u64, slot: Frame, content: &'a Content, digest: u64 },

@@ -8,8 +8,8 @@
 use std::ops::RangeInclusive;
 
 use undercroft_frames::Pools;
-use undercroft_level::Level;
 use undercroft_level::placement::ReloadQueue;
+use undercroft_level::{Level, Request};
 
 use crate::counters::{CooperationStats, add_named};
 use crate::geometry::Geometry;
@@ -73,12 +73,12 @@ impl EvictionPlacement {
         geometry: &Geometry,
     ) {
         match *event {
-            Event::Reads { block, origin } => {
+            Event::Reads { request: &Request { block, .. }, origin, .. } => {
                 self.count_hit(origin);
                 self.drop_reload(block, ReloadQueue::drop_demanded);
                 self.awaited.forget(block);
             }
-            Event::Writes { block, asker } => {
+            Event::Writes { request: &Request { block, asker, .. }, .. } => {
                 self.awaited.writing(block, asker);
                 self.drop_reload(block, ReloadQueue::drop_written);
                 self.void_reload(|reloading| reloading == block);
@@ -101,6 +101,7 @@ impl EvictionPlacement {
             Event::RangeEnds { blocks, .. } => self.staged.changed_within(blocks),
             Event::ContentsUnknown => self.void_reload(|_| true),
             Event::Entered { .. }
+            | Event::Placed { .. }
             | Event::Gone { .. }
             | Event::Returned { .. }
             | Event::Left { .. }

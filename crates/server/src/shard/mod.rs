@@ -25,6 +25,7 @@ pub(crate) mod effects;
 pub(crate) mod event;
 pub(crate) mod eviction_placement;
 pub(crate) mod execute;
+pub(crate) mod flash_level;
 mod handed_over;
 pub(crate) mod place_evicted;
 pub(crate) mod ranges;
@@ -50,6 +51,7 @@ use crate::shard::dirty::DirtySet;
 use crate::shard::effects::{ClientWrite, Effects, Fetch};
 use crate::shard::event::{Event, Goes, Leaving};
 use crate::shard::execute::{OpContext, Verdict, execute, write_now};
+use crate::shard::flash_level::Place;
 use crate::shard::starved::Starved;
 
 /// A part of a volume's cache, behind a lock of its own.
@@ -66,14 +68,14 @@ pub(crate) struct Shard {
 impl Shard {
     /// A write of a block. Returns whether it hit, and the block's slot now.
     pub(crate) fn write(&mut self, request: &Request, fx: &mut Effects) -> (bool, Option<Frame>) {
-        let Request { block, asker, .. } = *request;
+        let block = request.block;
         let referred =
             self.blocks.level.request(request, || self.blocks.geometry.first_touch(block));
         self.carry_out(block, referred, fx);
         if referred.before.is_none() && referred.now.is_some() {
             self.blocks.tell(&Event::Returned { block });
         }
-        self.blocks.tell(&Event::Writes { block, asker });
+        self.blocks.tell(&Event::Writes { request, referred });
         self.place_next(fx);
         (referred.hit, referred.now)
     }
@@ -127,6 +129,7 @@ impl Shard {
         }
         self.leave_evicted(fx);
         self.blocks.enter(block, slot);
+        self.blocks.tell(&Event::Placed { block, slot });
         self.blocks.slots[slot as usize].origin = origin;
         slot
     }
@@ -187,7 +190,7 @@ impl Shard {
             self.fill_staged(block, slot, fx);
         }
         let Blocks { level, watchers, pool, geometry, .. } = &mut self.blocks;
-        watchers.tell(&Event::Reads { block, origin }, level, pool, geometry);
+        watchers.tell(&Event::Reads { request, referred, origin }, level, pool, geometry);
         self.place_next(fx);
         match piece {
             Some(piece) => Ok(piece),
@@ -253,6 +256,13 @@ impl Shard {
                     lent = lent.saturating_sub(1);
                 }
                 Verdict::Fetch => {
+                    let flash = watchers.flash.as_mut();
+                    let place = flash.map_or(Place::Store, |it| it.place_of(block, geometry));
+                    if let Place::Data(data) = place {
+                        record.state.content = Content::loose(data);
+                        watchers.tell(&Event::Changes { block }, level, pool, geometry);
+                        continue;
+                    }
                     record.running = Running::Fetch;
                     watchers.tell(&Event::Changes { block }, level, pool, geometry);
                     // If a reload of the block is running, it serves as the fetch.
@@ -260,8 +270,10 @@ impl Shard {
                     if placement.is_some_and(|placement| placement.join_reload(block)) {
                         return;
                     }
+                    let from = if let Place::Flash(byte) = place { Some(byte) } else { None };
                     let (memory, piggybacked) = (Vec::new(), take(&mut fx.piggybacked));
-                    return fx.store.fetches.push(Fetch { first: block, job, memory, piggybacked });
+                    let fetch = Fetch { first: block, from, job, memory, piggybacked };
+                    return fx.store.fetches.push(fetch);
                 }
                 Verdict::Write(bytes, offset) => {
                     record.running = Running::Write;
@@ -324,7 +336,9 @@ impl Shard {
         let Blocks { level, active, watchers, pool, geometry, .. } = &mut self.blocks;
         let Some(record) = active.get(&block) else { return };
         let content = if leaves_slot { &given_up } else { &record.state.content };
-        watchers.tell(&Event::Idle { block, content, to, is_covered }, level, pool, geometry);
+        let is_dirty = record.state.dirty.is_some();
+        let event = Event::Idle { block, content, to, is_dirty, is_covered };
+        watchers.tell(&event, level, pool, geometry);
         if let (Goes::Stays, Some(number)) = (to, record.state.dirty) {
             self.dirty.wait_without_slot(number);
             fx.writes_out |= self.due_without_slot() > 0;

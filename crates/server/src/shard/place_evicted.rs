@@ -41,11 +41,15 @@ impl Shard {
             PlacementStep::Staged(slot) => {
                 self.leave_evicted(fx);
                 self.blocks.enter(block, slot);
+                self.blocks.tell(&Event::Placed { block, slot });
                 self.fill_staged(block, slot, fx);
             }
             PlacementStep::Fetch => {
                 // Data that the store is working on are in memory and need not be read again.
-                let is_here = self.blocks.active.contains_key(&block);
+                let flash = self.blocks.watchers.flash.as_mut();
+                // From flash it is read at once, since no client waits for the store then.
+                let is_on_flash = flash.is_some_and(|flash| flash.has(block));
+                let is_here = is_on_flash || self.blocks.active.contains_key(&block);
                 match self.blocks.watchers.placement.as_deref_mut() {
                     Some(placement) if !placement.immediate && !is_here => {
                         placement.reloads.push(block);

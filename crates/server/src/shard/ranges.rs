@@ -210,10 +210,13 @@ impl Shard {
                 }
             }
         }
+        // All of a block before any takes effect: a block with operations to come is not idle.
+        let mut resumed = Vec::new();
         for op in self.blocks.ranges.remove(number, blocks) {
-            self.enqueue_unparked(op, fx);
+            resumed.push(op.block);
+            self.blocks.activate(op.block).queue.push_back(op);
         }
-        for block in waiting {
+        for block in resumed.into_iter().chain(waiting) {
             self.step(block, fx);
         }
     }

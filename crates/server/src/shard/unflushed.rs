@@ -63,6 +63,7 @@ impl Unflushed {
             | Event::Gone { .. }
             | Event::Returned { .. }
             | Event::Entered { .. }
+            | Event::Placed { .. }
             | Event::Left { .. }
             | Event::Activated { .. }
             | Event::Writes { .. }

@@ -26,6 +26,7 @@ impl Shard {
         }
         let is_out = |block| blocks.active.get(&block).is_some_and(|record| record.slot.is_none());
         watchers.below.as_ref().map_or(Ok(()), |below| below.validate(is_out))?;
+        watchers.flash.as_ref().map_or(Ok(()), |flash| flash.validate())?;
         let dirty_blocks = blocks.validate()?;
         if dirty_blocks != dirty.count() {
             return Err(format!("{dirty_blocks} dirty blocks, {} known", dirty.count()));

@@ -8,8 +8,8 @@
 //!
 //! The watchers: placement of blocks that clients evict (`eviction_placement.rs`), digests of
 //! content that clients may hand over (`digests.rs`), the log of blocks that entered and left
-//! (`content_log.rs`), what the store may still lose (`unflushed.rs`), and what a server below is
-//! told (`below.rs`).
+//! (`content_log.rs`), what the store may still lose (`unflushed.rs`), what a server below is told
+//! (`below.rs`), and the level on flash (`flash_level.rs`).
 
 use undercroft_frames::Pools;
 use undercroft_level::Level;
@@ -20,6 +20,7 @@ use crate::shard::content_log::ContentLog;
 use crate::shard::digests::Digests;
 use crate::shard::event::Event;
 use crate::shard::eviction_placement::EvictionPlacement;
+use crate::shard::flash_level::FlashLevel;
 use crate::shard::unflushed::Unflushed;
 
 /// The watchers of a shard. A plain volume has none.
@@ -35,6 +36,8 @@ pub(crate) struct Watchers {
     pub(crate) unflushed: Option<Unflushed>,
     /// Present if a server below is told what leaves.
     pub(crate) below: Option<Below>,
+    /// Present if there is flash below memory.
+    pub(crate) flash: Option<Box<FlashLevel>>,
 }
 
 impl Watchers {
@@ -62,6 +65,9 @@ impl Watchers {
         }
         if let Some(below) = &mut self.below {
             below.watch(event, geometry);
+        }
+        if let Some(flash) = &mut self.flash {
+            flash.watch(event, geometry);
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::geometry::Geometry;
 use crate::job::{Completion, Completions};
 use crate::lock::lock;
 use crate::shard::Shard;
+use crate::shard::blocks::Blocks;
 use crate::shard::effects::{Effects, StoreRequests};
 use crate::shard::unflushed::Unflushed;
 use crate::volume::Volume;
@@ -131,6 +132,9 @@ impl Shards {
             }
             if let Some(placement) = &shard.blocks.watchers.placement {
                 stats.cooperation.get_or_insert_default().sum(&placement.stats(level));
+            }
+            if let Some(flash) = &shard.blocks.watchers.flash {
+                stats.flash.get_or_insert_default().sum(&flash.stats());
             }
             stats.unloaded += u64::from(shard.blocks.unloaded());
             stats.in_progress += shard.blocks.active.len() as u64;
@@ -284,6 +288,11 @@ impl<'v> Work<'v> {
     pub(crate) fn release(&mut self) {
         self.steps = 0;
         if let Some((_, mut shard)) = self.guard.take() {
+            let Blocks { watchers, geometry, .. } = &mut shard.blocks;
+            if let Some(flash) = &mut watchers.flash {
+                flash.settle(geometry);
+                self.fx.store.flash_writes.append(&mut flash.writes);
+            }
             // Nothing frees frames any more: then nobody may wait for them.
             if !shard.starved.is_empty() && shard.leaving() == 0 {
                 shard.resume_starved(&mut self.fx);
@@ -312,9 +321,8 @@ impl<'v> Work<'v> {
         }
         // Answers first, so that hits do not wait for store requests that end at once.
         self.volume.answers.answer(self.fx.finished);
-        let StoreRequests { writes, write_outs, .. } = self.fx.store;
-        if !(fetches.is_empty() && writes.is_empty() && write_outs.is_empty()) {
-            let requests = StoreRequests { fetches, writes, write_outs };
+        let requests = StoreRequests { fetches, ..self.fx.store };
+        if !requests.is_empty() {
             self.volume.ask_store(requests, self.at_once);
         }
         if self.fx.writes_out {

@@ -126,6 +126,7 @@ impl Node {
             })),
             connector: self.connector(life),
             seed: Some(self.seed + life),
+            ..Surroundings::default()
         };
         let started = Running::start_in(&self.config(|_| true), surroundings).await;
         let started = started.map_err(|error| error.to_string())?;

@@ -11,6 +11,7 @@ mod common;
 mod cost;
 mod crash;
 mod equality;
+mod flash;
 mod handed_over;
 mod lending;
 mod losing;

@@ -40,7 +40,7 @@ impl BelowMemory {
         names: Option<&BlockNames>,
     ) -> Result<Self, Error> {
         let capacity = level.size.blocks(block_bytes, unique)?;
-        if level.spec.budget_bytes.is_some_and(|bytes| bytes < block_bytes.into()) {
+        if level.spec.budget.bytes().is_some_and(|bytes| bytes < block_bytes.into()) {
             return Err(Error::Request("flash: the budget is less than a block a day".into()));
         }
         let directory: Box<dyn Directory + Send> = match &level.order {
@@ -203,5 +203,9 @@ impl Directory for Ordered {
     fn empty(&mut self, slot: Slot) {
         self.out.clear();
         self.policy.discard(slot, &mut self.out);
+    }
+
+    fn block_in(&self, slot: Slot) -> Option<u64> {
+        self.policy.contains(slot).then_some(slot.into())
     }
 }

@@ -1,0 +1,87 @@
+//! A server with a level on flash: hits over a slow store, the right data, a cold start after
+//! `kill -9`, and what `undercroft flash` says of files.
+
+use std::time::{Duration, Instant};
+
+use super::support::{Place, Server, read, seeded, text, write};
+
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 256;
+
+/// Reads all blocks in order, each alone, and compares them. Returns how long that took.
+async fn read_all(server: &Server, data: &[u8]) -> Duration {
+    let client = server.connect("v").await;
+    let start = Instant::now();
+    for block in 0..BLOCKS {
+        let bytes = read(&client, block * BLOCK, 4096).await.unwrap();
+        assert!(bytes == data[(block * BLOCK) as usize..][..4096], "block {block}");
+    }
+    start.elapsed()
+}
+
+fn flash(server: &Server, name: &str) -> u64 {
+    server.stats("v")["flash"][name].as_u64().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_level_on_flash_spares_a_slow_store_its_reads() {
+    let place = Place::new();
+    let mut data = seeded("flash").bytes((BLOCKS * BLOCK) as usize);
+    place.write("v.img", &data);
+    let arguments = "--flash flash,size=4MiB,budget=off --volume \
+                     v=delay(5ms):file:v.img,cache=128KiB,policy=lru";
+    let server = place.serve(arguments);
+    // Blocks that came back go to flash when they leave memory the second time.
+    read_all(&server, &data).await;
+    read_all(&server, &data).await;
+    let from_store = server.count("v", "store_reads");
+    assert_eq!((flash(&server, "hits"), from_store), (0, 2 * BLOCKS));
+    read_all(&server, &data).await;
+    let from_store = server.count("v", "store_reads");
+    let with = read_all(&server, &data).await;
+    assert_eq!(server.count("v", "store_reads"), from_store);
+    assert!(flash(&server, "hits") >= BLOCKS && flash(&server, "given_up") == 0);
+    println!("{BLOCKS} reads from flash: {with:?}");
+    assert!(with < Duration::from_millis(5 * BLOCKS), "{with:?}");
+
+    let client = server.connect("v").await;
+    let new = seeded("flash, again").bytes(4096);
+    for block in [3, 77, 200] {
+        let at = (block * BLOCK) as usize;
+        data[at..at + 4096].copy_from_slice(&new);
+        write(&client, block * BLOCK, new.clone()).await.unwrap();
+    }
+    read_all(&server, &data).await;
+    assert_eq!(flash(&server, "ended"), 3);
+    assert!(server.page("/metrics").contains("undercroft_flash_hit_blocks_total"));
+    drop(client);
+
+    server.kill();
+    let server = place.serve(arguments);
+    read_all(&server, &data).await;
+    assert_eq!((flash(&server, "hits"), flash(&server, "reads")), (0, BLOCKS));
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn nothing_else_is_overwritten() {
+    let place = Place::new();
+    let said = |arguments: &str| {
+        let output = place.undercroft(arguments);
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    place.write("disk.img", vec![7; 4 << 20]);
+    let volume = "--listen 127.0.0.1:0 --flash disk.img,size=2MiB --volume v=mem:,size=1MiB";
+    let why = place.refused(2, volume);
+    assert!(why.contains("holds something else") && why.contains("undercroft flash format"));
+    let (code, why) = said("flash format disk.img --size 4MiB");
+    assert!(code == Some(1) && why.contains("--force"), "{why}");
+    assert_eq!(place.read("disk.img"), vec![7; 4 << 20]);
+    assert!(said("flash info disk.img").1.contains("not for flash"));
+    assert_eq!(said("flash format disk.img --size 4MiB --force").0, Some(0));
+    assert!(said("flash info disk.img").1.contains("4MiB for flash"));
+    let server = place.serve("--flash disk.img,size=4MiB --volume v=mem:,size=1MiB");
+    let why = place.refused(1, volume);
+    assert!(why.contains("in use"), "{why}");
+    assert_eq!(server.stop(), 0);
+}

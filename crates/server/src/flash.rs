@@ -1,0 +1,91 @@
+//! A volume's part of a device for the flash level: where its slots lie, and whether the device is
+//! still used.
+//!
+//! Not here: how the device is opened and divided (`process/flash_device.rs`), and what lies in the
+//! slots (`shard/flash_level.rs`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use undercroft_flash::FlashSpec;
+use undercroft_store::Store;
+
+/// Blocks that are written to a device at a time; more would make its reads wait.
+const WRITES_AT_ONCE: usize = 4;
+
+/// Failures in a row after which a device is used no more.
+const FAILURES_MAX: u32 = 16;
+
+/// How long a read from flash may take before the store is asked instead.
+pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A device for flash levels. All parts of it share the state here.
+#[derive(Clone)]
+pub struct FlashMedium {
+    pub(crate) store: Arc<dyn Store>,
+    /// Permits for writes.
+    pub(crate) turns: Arc<Semaphore>,
+    failures: Arc<AtomicU32>,
+}
+
+/// A volume's part of a device.
+#[derive(Clone)]
+pub struct FlashPart {
+    pub(crate) medium: FlashMedium,
+    pub(crate) spec: FlashSpec,
+    /// Its first byte in the device.
+    pub(crate) first_byte: u64,
+    /// Number of slots, each of one block of the volume.
+    pub(crate) slots: u32,
+}
+
+impl FlashMedium {
+    /// A device whose bytes are those of a store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        let turns = Arc::new(Semaphore::new(WRITES_AT_ONCE));
+        Self { store, turns, failures: Arc::default() }
+    }
+
+    /// Whether the device is used no more, after too many failures.
+    pub(crate) fn is_off(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) >= FAILURES_MAX
+    }
+
+    /// Notes how a request ended.
+    pub(crate) fn note(&self, is_ok: bool) {
+        if is_ok {
+            if !self.is_off() {
+                self.failures.store(0, Ordering::Relaxed);
+            }
+        } else if self.failures.fetch_add(1, Ordering::Relaxed) + 1 == FAILURES_MAX {
+            tracing::error!(
+                "flash {}: {FAILURES_MAX} requests in a row failed or took too long; it is used no \
+                 more until the server is started again, and all is read from the stores",
+                self.store.facts().name
+            );
+        }
+    }
+}
+
+impl FlashPart {
+    /// The part of a device from a byte on, with so many slots of one block.
+    pub fn new(medium: FlashMedium, spec: FlashSpec, first_byte: u64, slots: u32) -> Self {
+        Self { medium, spec, first_byte, slots }
+    }
+
+    /// The slots of one of `count` shards: the byte of the first, and their number.
+    pub(crate) fn of_shard(&self, index: u32, count: u32, block_bytes: u32) -> (u64, u32) {
+        let each = self.slots / count.max(1);
+        let first = self.first_byte + u64::from(index) * u64::from(each) * u64::from(block_bytes);
+        (first, each)
+    }
+}
+
+impl fmt::Debug for FlashPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlashPart({} slots from byte {})", self.slots, self.first_byte)
+    }
+}

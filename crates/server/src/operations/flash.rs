@@ -1,0 +1,80 @@
+//! Reads of blocks from the flash level, in place of fetches from the store, and writes of blocks
+//! that left memory. No client waits for a write.
+//!
+//! Not here: which blocks lie there, and what a slot must wait for (`shard/flash_level.rs`).
+
+use std::iter::once;
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use undercroft_nbd::Failure;
+
+use crate::answer::Failed;
+use crate::flash::READ_PATIENCE;
+use crate::operations::{Ticket, finish, piggyback};
+use crate::shard::Shard;
+use crate::shard::content::{Running, read_into};
+use crate::shard::effects::{Effects, Ended, Fetch};
+use crate::shard::flash_level::FlashWrite;
+use crate::volume::{Volume, Work};
+
+/// Reads a block from this byte of the device on, and goes on with the operations that wait for it.
+pub(super) fn read(
+    volume: &Arc<Volume>,
+    fetch: Fetch,
+    byte: u64,
+) -> impl Future<Output = ()> + use<> {
+    let Fetch { first, memory, piggybacked, .. } = fetch;
+    let ticket = Ticket::of_flash(volume, first, read_ended);
+    let volume = Arc::clone(volume);
+    async move {
+        piggyback(&volume, &piggybacked);
+        let length = volume.geometry.len(first);
+        let wrong = || Failed::new(Failure::Io, "flash does not answer, or fails");
+        let result = match &volume.config.flash_part {
+            None => Err(wrong()),
+            Some(part) => {
+                let memory = memory.into_iter().zip(once(length));
+                let read = read_into(&*part.medium.store, byte, memory);
+                let result = timeout(READ_PATIENCE, read).await.ok().and_then(Result::ok);
+                part.medium.note(result.is_some());
+                result.ok_or_else(wrong)
+            }
+        };
+        ticket.end(result, false);
+    }
+}
+
+/// Writes blocks to the flash device, a few at a time.
+pub(super) fn write(volume: &Arc<Volume>, writes: Vec<FlashWrite>) {
+    for write in writes {
+        let ended = Arc::clone(volume);
+        volume.runtime.spawn(async move {
+            let Some(part) = &ended.config.flash_part else { return };
+            let turn = part.medium.turns.acquire().await;
+            let data = vec![write.data.clone()];
+            let result = part.medium.store.write(write.offset, data, false).await;
+            drop(turn);
+            part.medium.note(result.is_ok());
+            let mut work = Work::waking_flusher(&ended);
+            let (shard, _) = work.shard(write.block);
+            if let Some(flash) = &mut shard.blocks.watchers.flash {
+                flash.write_ended(&write, result.is_ok());
+            }
+            finish(work);
+        });
+    }
+}
+
+/// A read from flash ended. If it failed, the block is fetched from the store.
+fn read_ended(shard: &mut Shard, block: u64, ended: Ended, fx: &mut Effects) {
+    if let Some(flash) = &mut shard.blocks.watchers.flash {
+        flash.read_ended(block, ended.result.is_ok());
+    }
+    let Some(record) = shard.blocks.active.get_mut(&block) else { return };
+    record.running = Running::Nothing;
+    if let (Ok(content), false) = (ended.result, ended.is_lost) {
+        record.state.content = content;
+    }
+    shard.step(block, fx);
+}

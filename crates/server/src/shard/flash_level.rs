@@ -1,0 +1,420 @@
+//! The flash level below a shard's memory: which blocks go there when they leave memory
+//! (`undercroft_flash` decides, as in a simulation), and the order of reads and writes of a slot.
+//!
+//! A slot has one block at a time, and its number is given to the next block while the one before
+//! may still be read or written there. So requests of a slot wait for each other: a write for all
+//! reads, a read for no write, since it gets the data that are being written. No request of a
+//! client waits for a write.
+//!
+//! A copy on flash is what the store has. It ends when a write or a range arrives, before that
+//! takes effect; and it is made when its block leaves memory, or later, if the block has operations
+//! or is dirty then, when these are done.
+//!
+//! Not here: how the device is asked (`operations/flash.rs`).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use undercroft_flash::{Directory as _, Evidence, Flash, Slot, Slots};
+use undercroft_level::{Referred, Request};
+
+use crate::clock;
+use crate::counters::FlashStats;
+use crate::flash::{FlashMedium, FlashPart};
+use crate::geometry::Geometry;
+use crate::shard::content::Content;
+use crate::shard::event::{Event, Goes, Leaving};
+
+/// Bytes that wait to be written to flash, of one shard; further blocks are given up.
+const STAGED_BYTES: usize = 2 << 20;
+
+/// The watcher for a level on flash.
+pub(crate) struct FlashLevel {
+    level: Flash<Slots>,
+    /// Why each block in memory should go to flash, by its slot in memory.
+    evidence: Vec<Evidence>,
+    /// Blocks that left memory. The level decides about those of a reference after it, since its
+    /// own block may be read from a slot that one of them gets.
+    leaving: Vec<Leaver>,
+    /// Whether their reference is over.
+    is_due: bool,
+    /// The slots that are being read or written, or will be written.
+    slots: HashMap<Slot, InSlot, RandomState>,
+    /// The slots from which blocks are being read.
+    reading: HashMap<u64, Slot, RandomState>,
+    /// Writes to begin when the lock is released.
+    pub(crate) writes: Vec<FlashWrite>,
+    /// Blocks whose data wait to be written, and the most.
+    staged: usize,
+    staged_max: usize,
+    medium: FlashMedium,
+    first_byte: u64,
+    began: Instant,
+    counters: FlashStats,
+}
+
+/// A block that left memory.
+struct Leaver {
+    block: u64,
+    evidence: Evidence,
+    contents: Contents,
+}
+
+/// What is to be written to flash of a block that left memory.
+enum Contents {
+    Here(Bytes),
+    /// The block has operations, or is dirty.
+    Later,
+    /// It has none, or may not have any.
+    Nothing,
+}
+
+/// The requests of a slot.
+#[derive(Default)]
+struct InSlot {
+    readers: u32,
+    /// The block whose data are being written.
+    writing: Option<(u64, Bytes)>,
+    next: Next,
+}
+
+/// What is written to a slot next.
+#[derive(Default)]
+enum Next {
+    #[default]
+    Nothing,
+    /// The data of a block that has operations or is dirty.
+    Awaited(u64),
+    Data(u64, Bytes),
+}
+
+/// A block to be written to flash.
+pub(crate) struct FlashWrite {
+    pub(crate) block: u64,
+    slot: Slot,
+    /// The first byte in the device.
+    pub(crate) offset: u64,
+    pub(crate) data: Bytes,
+}
+
+/// Where a block is read from that memory does not have.
+pub(crate) enum Place {
+    Store,
+    /// From this byte of the flash device.
+    Flash(u64),
+    /// These are the data: they are on their way to flash.
+    Data(Bytes),
+}
+
+impl FlashLevel {
+    /// The level of the shard number `index` of `count`, with `capacity` blocks in memory.
+    pub(crate) fn new(
+        part: &FlashPart,
+        (index, count): (u32, u32),
+        capacity: u32,
+        block_bytes: u32,
+        seed: u64,
+    ) -> Self {
+        let (first_byte, slots) = part.of_shard(index, count, block_bytes);
+        let mut spec = part.spec.clone();
+        spec.budget = spec.budget.map(|bytes| bytes / u64::from(count));
+        Self {
+            level: Flash::new(Slots::new(slots, seed), &spec, block_bytes),
+            evidence: vec![Evidence::None; capacity as usize],
+            leaving: Vec::new(),
+            is_due: false,
+            slots: HashMap::default(),
+            reading: HashMap::default(),
+            writes: Vec::new(),
+            staged: 0,
+            staged_max: STAGED_BYTES / block_bytes as usize,
+            medium: part.medium.clone(),
+            first_byte,
+            began: clock::now(),
+            counters: FlashStats::default(),
+        }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn stats(&self) -> FlashStats {
+        let mut stats = self.counters;
+        stats.add(self.level.counts());
+        stats.capacity_blocks = u64::from(self.level.directory().capacity());
+        stats.up = u64::from(!self.medium.is_off());
+        stats
+    }
+
+    #[inline(always)]
+    pub(super) fn watch(&mut self, event: &Event<'_>, geometry: &Geometry) {
+        match *event {
+            Event::Reads { request, referred, .. } | Event::Writes { request, referred } => {
+                self.referred(request, referred, geometry);
+            }
+            Event::Entered { slot, .. } => self.keep(slot, Evidence::None),
+            Event::Placed { block, slot } => {
+                self.settle_due(geometry);
+                let (_, evidence) = self.level.arrived(block);
+                self.is_due = true;
+                self.keep(slot, evidence);
+            }
+            Event::Left { block, slot, how, content, is_evicted: true, is_covered } => {
+                let contents = match how {
+                    _ if is_covered => Contents::Nothing,
+                    Leaving::Busy { .. } | Leaving::Dirty => Contents::Later,
+                    Leaving::Clean => Contents::of(block, content, geometry),
+                };
+                self.settle_due(geometry);
+                let evidence = self.of(slot);
+                self.leaving.push(Leaver { block, evidence, contents });
+            }
+            Event::Left { block, is_evicted: false, .. } => self.fill(block, Contents::Nothing),
+            Event::Idle { block, content, to, is_dirty, is_covered } => {
+                self.settle_due(geometry);
+                // A prefetch may have given up waiting for a frame.
+                self.stop_reading(block);
+                if !is_dirty && to != Goes::Stays {
+                    let contents = match is_covered {
+                        true => Contents::Nothing,
+                        false => Contents::of(block, content, geometry),
+                    };
+                    self.fill(block, contents);
+                }
+            }
+            Event::Written { block, is_ok: false, .. } | Event::Unknown { block } => {
+                self.settle(geometry);
+                self.level.discard(block);
+            }
+            Event::RangeBegins { blocks } => {
+                self.settle(geometry);
+                self.level.discard_all(blocks);
+            }
+            Event::ContentsUnknown => {
+                self.settle(geometry);
+                self.level.discard_all(&(0..=u64::MAX));
+            }
+            Event::Slots(slots) => self.evidence.resize(slots, Evidence::None),
+            Event::Replaced => self.evidence.fill(Evidence::None),
+            Event::Written { .. }
+            | Event::Gone { .. }
+            | Event::Returned { .. }
+            | Event::Activated { .. }
+            | Event::Changes { .. }
+            | Event::Changed { .. }
+            | Event::WritesOut { .. }
+            | Event::Filled { .. }
+            | Event::Replaces { .. }
+            | Event::RangeEnds { .. } => {}
+        }
+    }
+
+    /// A client read or wrote a block.
+    fn referred(&mut self, request: &Request, referred: Referred, geometry: &Geometry) {
+        self.settle_due(geometry);
+        let Request { block, is_write, is_streamed, .. } = *request;
+        let before = referred.before.map(|slot| self.of(slot));
+        let (evidence, write_to) = if is_write {
+            let changed = self.level.write(block, before, is_streamed);
+            if let Some(ended) = changed.ended {
+                self.drop_next(ended);
+            }
+            (changed.evidence, changed.write_to)
+        } else if referred.hit {
+            (before.unwrap_or_default().hit(), None)
+        } else {
+            let found = self.level.read(block, is_streamed);
+            (found.evidence, found.write_to)
+        };
+        if let Some(slot) = write_to {
+            self.set_next(slot, Next::Awaited(block));
+        }
+        self.is_due = true;
+        match referred.now {
+            Some(slot) => self.keep(slot, evidence),
+            None => self.level.lent(block, evidence),
+        }
+    }
+
+    fn settle_due(&mut self, geometry: &Geometry) {
+        if self.is_due {
+            self.settle(geometry);
+        }
+    }
+
+    /// Decides about the blocks that left memory.
+    pub(crate) fn settle(&mut self, geometry: &Geometry) {
+        self.is_due = false;
+        if self.leaving.is_empty() {
+            return;
+        }
+        self.level.advance(clock::now().saturating_duration_since(self.began).as_micros() as u64);
+        let mut leaving = std::mem::take(&mut self.leaving);
+        for Leaver { block, evidence, contents } in leaving.drain(..) {
+            if geometry.len(block) as u64 != geometry.block_bytes() {
+                self.level.discard(block);
+                continue;
+            }
+            if let Some(slot) = self.level.left(block, evidence) {
+                self.set_next(slot, Next::Awaited(block));
+            }
+            self.fill(block, contents);
+        }
+        // Keeps its memory.
+        self.leaving = leaving;
+    }
+
+    /// If flash waits for a block: this is what is to be written.
+    fn fill(&mut self, block: u64, contents: Contents) {
+        if self.slots.is_empty() || matches!(contents, Contents::Later) {
+            return;
+        }
+        let Some(slot) = self.level.find(block) else { return };
+        let waits = self.slots.get(&slot).is_some_and(|it| it.next.awaits(block));
+        if !waits {
+            return;
+        }
+        match contents {
+            Contents::Here(data) if self.staged < self.staged_max && !self.medium.is_off() => {
+                self.staged += 1;
+                // A copy, because a slow device would keep the frame too long.
+                self.set_next(slot, Next::Data(block, Bytes::copy_from_slice(&data)));
+                self.begin_write(slot);
+            }
+            _ => {
+                self.drop_next(slot);
+                self.level.give_up(block);
+            }
+        }
+    }
+
+    /// Where to read a block from that memory does not have.
+    pub(crate) fn place_of(&mut self, block: u64, geometry: &Geometry) -> Place {
+        // The block may have waited for a frame since it was asked for here.
+        self.stop_reading(block);
+        let is_off = self.medium.is_off();
+        let Some(slot) = self.level.find(block).filter(|_| !is_off) else { return Place::Store };
+        let requests = self.slots.entry(slot).or_default();
+        match (&requests.next, &requests.writing) {
+            (Next::Data(_, data), _) => return Place::Data(data.clone()),
+            (Next::Awaited(_), _) => return Place::Store,
+            (Next::Nothing, Some((_, data))) => return Place::Data(data.clone()),
+            (Next::Nothing, None) => requests.readers += 1,
+        }
+        self.reading.insert(block, slot);
+        Place::Flash(self.first_byte + (u64::from(slot) << geometry.block_bits))
+    }
+
+    /// Whether a block lies on flash.
+    pub(crate) fn has(&mut self, block: u64) -> bool {
+        self.level.find(block).is_some()
+    }
+
+    /// A read of a block from flash has ended.
+    pub(crate) fn read_ended(&mut self, block: u64, is_ok: bool) {
+        self.counters.failed_reads += u64::from(!is_ok);
+        let Some(slot) = self.stop_reading(block) else { return };
+        if !is_ok && self.level.find(block) == Some(slot) {
+            self.level.discard(block);
+        }
+    }
+
+    /// A block is read from flash no more. Returns the slot from which it was.
+    fn stop_reading(&mut self, block: u64) -> Option<Slot> {
+        let slot = self.reading.remove(&block)?;
+        if let Some(requests) = self.slots.get_mut(&slot) {
+            requests.readers -= 1;
+        }
+        self.begin_write(slot);
+        Some(slot)
+    }
+
+    /// A write has ended.
+    pub(crate) fn write_ended(&mut self, write: &FlashWrite, is_ok: bool) {
+        let slot = write.slot;
+        self.staged -= 1;
+        self.counters.failed_writes += u64::from(!is_ok);
+        let Some(requests) = self.slots.get_mut(&slot) else { return };
+        requests.writing = None;
+        let is_last = matches!(requests.next, Next::Nothing);
+        if !is_ok && is_last && self.level.find(write.block) == Some(slot) {
+            self.level.give_up(write.block);
+        }
+        self.begin_write(slot);
+    }
+
+    /// Begins the next write of a slot, unless it must wait; forgets a slot without requests.
+    fn begin_write(&mut self, slot: Slot) {
+        let Entry::Occupied(mut entry) = self.slots.entry(slot) else { return };
+        let requests = entry.get_mut();
+        if requests.readers > 0 || requests.writing.is_some() {
+            return;
+        }
+        match std::mem::take(&mut requests.next) {
+            Next::Nothing => _ = entry.remove(),
+            Next::Data(block, data) => {
+                requests.writing = Some((block, data.clone()));
+                let block_bytes = data.len() as u64;
+                let offset = self.first_byte + u64::from(slot) * block_bytes;
+                self.writes.push(FlashWrite { block, slot, offset, data });
+            }
+            awaited => requests.next = awaited,
+        }
+    }
+
+    fn set_next(&mut self, slot: Slot, next: Next) {
+        let before = std::mem::replace(&mut self.slots.entry(slot).or_default().next, next);
+        self.staged -= usize::from(matches!(before, Next::Data(..)));
+    }
+
+    /// What was to be written to a slot is out of date.
+    fn drop_next(&mut self, slot: Slot) {
+        if self.slots.contains_key(&slot) {
+            self.set_next(slot, Next::Nothing);
+            self.begin_write(slot);
+        }
+    }
+
+    fn of(&self, slot: u32) -> Evidence {
+        self.evidence.get(slot as usize).copied().unwrap_or_default()
+    }
+
+    fn keep(&mut self, slot: u32, evidence: Evidence) {
+        if let Some(kept) = self.evidence.get_mut(slot as usize) {
+            *kept = evidence;
+        }
+    }
+
+    /// Checks that the requests of slots are those that were counted.
+    ///
+    /// # Errors
+    /// The invariant that does not hold.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        let has_data = |it: &&InSlot| matches!(it.next, Next::Data(..));
+        let waiting = self.slots.values().filter(has_data).count();
+        let writing = self.slots.values().filter(|it| it.writing.is_some()).count();
+        let readers: u32 = self.slots.values().map(|it| it.readers).sum();
+        if self.staged != waiting + writing || readers as usize != self.reading.len() {
+            return Err(format!(
+                "flash: {} staged, {waiting} wait and {writing} are written; {readers} readers of \
+                 {} blocks",
+                self.staged,
+                self.reading.len()
+            ));
+        }
+        self.level.directory().validate()
+    }
+}
+
+impl Contents {
+    fn of(block: u64, content: &Content, geometry: &Geometry) -> Self {
+        content.piece(0, geometry.len(block)).map_or(Self::Nothing, Self::Here)
+    }
+}
+
+impl Next {
+    fn awaits(&self, block: u64) -> bool {
+        matches!(self, Self::Awaited(awaited) if *awaited == block)
+    }
+}

@@ -1,0 +1,280 @@
+//! A level on flash below a volume's memory: it counts what the simulator counts, and no read
+//! returns anything but what was written last, whatever the device does.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::common::{
+    READ, Random, Shared, TestStore, begin, config, flush, open, read, seed, settle, write,
+    write_of,
+};
+use undercroft_nbd::Command;
+use undercroft_policy::{Spec, WriteMode};
+use undercroft_server::{Answer, FlashMedium, FlashPart, FlashStats, Volume, VolumeConfig, Write};
+use undercroft_sim::{Config, FlashReport, LevelConfig, Lowest, Report, simulate};
+use undercroft_trace::{
+    BlockOptions, BlockStream, DenseTrace, Error, Meta, Op, Reader, Record, Unit,
+};
+
+const BLOCKS: u64 = 512;
+const BLOCK: u64 = 4096;
+
+/// Requests as the simulator reads them.
+struct Requests(Meta, Vec<Record>, Vec<String>);
+
+impl Reader for Requests {
+    fn meta(&self) -> &Meta {
+        &self.0
+    }
+
+    fn read(&mut self, records: &mut Vec<Record>) -> Result<(), Error> {
+        records.append(&mut self.1);
+        Ok(())
+    }
+
+    fn spaces(&self) -> &[String] {
+        &self.2
+    }
+}
+
+fn trace(requests: &[(u64, u64, bool)]) -> DenseTrace {
+    let meta = Meta {
+        format: "memory",
+        unit: Unit::Blocks,
+        block_bytes: None,
+        has_ops: true,
+        has_time: true,
+        has_buffers: false,
+        has_evictions: false,
+    };
+    let records = requests.iter().map(|&(address, length, is_write)| {
+        let op = if is_write { Op::Write } else { Op::Read };
+        Record { time_ns: 0, op, space: 0, address, length, buffer: None, client: 0 }
+    });
+    let reader = Requests(meta, records.collect(), vec!["volume".to_owned()]);
+    let options = BlockOptions { block_bytes: BLOCK as u32, origins: true, ..Default::default() };
+    let stream = BlockStream::new(Box::new(reader), &options).unwrap();
+    DenseTrace::load(stream, |_| ()).unwrap()
+}
+
+fn draw(random: &mut Random) -> (u64, u64, bool) {
+    let first = loop {
+        let block = random.below(BLOCKS);
+        if random.one_in(3) || random.below(block / 8 + 1) == 0 {
+            break block;
+        }
+    };
+    let is_write = random.one_in(4);
+    // A block that is evicted by the request that writes it has no data here when its turn comes.
+    let count = if !is_write && random.one_in(8) { 1 + random.below(6) } else { 1 };
+    (first, count.min(BLOCKS - first), is_write)
+}
+
+/// The simulator's report of its level on flash.
+fn simulated(requests: &[(u64, u64, bool)], memory: (u32, &str), flash: &str) -> FlashReport {
+    let level = LevelConfig { capacity: memory.0, policy: Spec::parse(memory.1).unwrap() };
+    let lowest = Lowest { flash: Some(flash.parse().unwrap()), ..Lowest::default() };
+    let (levels, write_mode) = (vec![level], WriteMode::Allocate);
+    let config =
+        Config { levels, lowest, write_mode, block_bytes: BLOCK as u32, ..Config::default() };
+    let trace = trace(requests);
+    let outcome = simulate(&trace, &config, |_| ()).unwrap();
+    Report::new("trace", &trace, &config, &outcome).flash.unwrap()
+}
+
+fn with_flash(
+    mut config: VolumeConfig,
+    flash: &str,
+    slots: u32,
+    device: &Arc<TestStore>,
+) -> VolumeConfig {
+    let medium = FlashMedium::new(Arc::new(Shared(Arc::clone(device))));
+    config.flash_part = Some(FlashPart::new(medium, flash.parse().unwrap(), 0, slots));
+    config
+}
+
+fn flash_of(volume: &Volume) -> FlashStats {
+    volume.stats().flash.unwrap()
+}
+
+/// One client at depth 1, every rule, each way to write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_counts_what_the_simulator_counts() {
+    let mut random = Random::new(seed());
+    for rule in ["evidence", "access", "second-miss"] {
+        for policy in ["lru", "mq", "s3-fifo", "lirs"] {
+            for way in [Write::Through, Write::Back] {
+                let flash = format!("300blk,rule={rule}");
+                let what = format!("{policy} {way:?} {flash}");
+                let device = TestStore::new((300 * BLOCK) as usize, 4096, random.next_u64());
+                let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, random.next_u64());
+                let mut config = with_flash(config(40, policy), &flash, 300, &device);
+                config.write = way;
+                let volume = open(config, &store);
+                let mut model = vec![0_u8; BLOCKS as usize];
+                let mut requests = Vec::new();
+                for step in 0..3000_u32 {
+                    let (first, count, is_write) = draw(&mut random);
+                    requests.push((first, count, is_write));
+                    let touched = first as usize..(first + count) as usize;
+                    let (offset, length) = (first * BLOCK, count * BLOCK);
+                    if is_write {
+                        model[touched].fill(step as u8 | 1);
+                        write(&volume, offset, vec![step as u8 | 1; length as usize])
+                            .await
+                            .unwrap();
+                    } else {
+                        let data = read(&volume, offset, length).await.unwrap();
+                        for (chunk, &byte) in data.chunks(BLOCK as usize).zip(&model[touched]) {
+                            assert!(chunk.iter().all(|&b| b == byte), "{what}: step {step}");
+                        }
+                    }
+                    if step % 64 == 0 {
+                        settle().await;
+                        volume.validate().unwrap();
+                    }
+                }
+                let (ours, report) =
+                    (flash_of(&volume), simulated(&requests, (40, policy), &flash));
+                assert_eq!((ours.given_up, ours.failed_reads), (0, 0), "{what}");
+                let own =
+                    [ours.reads, ours.hits, ours.written, ours.rewritten, ours.kept, ours.ended];
+                let sim = [
+                    report.reads,
+                    report.read_hits,
+                    report.written,
+                    report.rewritten,
+                    report.kept,
+                    report.ended,
+                ];
+                assert_eq!(own, sim, "{what}: reads, hits, written, rewritten, kept, ended");
+                assert_eq!(ours.evicted, report.evicted, "{what}");
+                assert_eq!(ours.without_evidence, report.without_evidence, "{what}");
+                assert!(ours.hits > 300 && ours.written > 100, "{what}: {ours:?}");
+            }
+        }
+    }
+}
+
+/// Many requests at a time, on a device and a store that answer out of order and fail now and then,
+/// with ranges in between: each read has what was written to its block last, or is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_read_is_stale_whatever_fails() {
+    let mut random = Random::new(seed());
+    for round in 0..48 {
+        let (way, rule) = (
+            if round % 2 == 0 { Write::Through } else { Write::Back },
+            ["evidence", "access", "second-miss"][round / 2 % 3],
+        );
+        let fails = round % 4 > 1;
+        let device = TestStore::new((64 * BLOCK) as usize, 4096, random.next_u64());
+        let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, random.next_u64());
+        device.jitter.store(true, Ordering::SeqCst);
+        store.jitter.store(true, Ordering::SeqCst);
+        let mut config = with_flash(config(16, "mq"), &format!("64blk,rule={rule}"), 64, &device);
+        config.write = way;
+        config.shards = 1 + round as u32 % 2;
+        let volume = open(config, &store);
+        device.fail_one_in.store(if fails { 20 } else { 0 }, Ordering::SeqCst);
+        let mut model = vec![0_u8; 96];
+        let mut hits = 0;
+        for step in 0..250_u32 {
+            // One request for each of several blocks, then their answers.
+            let mut asked = Vec::new();
+            for _ in 0..1 + random.below(12) {
+                let block = random.below(96);
+                let offset = block * BLOCK;
+                match random.below(12) {
+                    0..=2 => {
+                        let byte = random.next_u64() as u8 | 1;
+                        model[block as usize] = byte;
+                        let write = write_of(vec![byte; BLOCK as usize]);
+                        asked.push((block, begin(&volume, write, offset, BLOCK), None));
+                    }
+                    3 if step % 8 == 0 => {
+                        let count = 1 + random.below(96 - block);
+                        model[block as usize..(block + count) as usize].fill(0);
+                        let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
+                        asked.push((block, begin(&volume, zero, offset, count * BLOCK), None));
+                    }
+                    _ => {
+                        let expected = model[block as usize];
+                        asked.push((block, begin(&volume, READ, offset, BLOCK), Some(expected)));
+                    }
+                }
+            }
+            for (block, answer, expected) in asked {
+                let answer = answer.await.unwrap().unwrap();
+                if let (Answer::Data(pieces), Some(expected)) = (answer, expected) {
+                    let data = pieces.concat();
+                    assert!(
+                        data.iter().all(|&b| b == expected),
+                        "round {round}, step {step}: block {block} {} {expected}",
+                        data[0]
+                    );
+                }
+            }
+            volume.validate().unwrap();
+            hits = flash_of(&volume).hits;
+        }
+        let flash = flash_of(&volume);
+        assert!(hits > 0, "{flash:?}");
+        assert_eq!(flash.failed_reads + flash.failed_writes > 0, fails, "{flash:?}");
+        flush(&volume).await.unwrap();
+        let live = store.live();
+        for (chunk, &byte) in live.chunks(BLOCK as usize).zip(&model) {
+            assert!(chunk.iter().all(|&b| b == byte), "round {round}: the store after a flush");
+        }
+    }
+}
+
+/// Writes to flash that do not end hold nobody up; nor do reads, for long.
+#[tokio::test]
+async fn a_device_that_stalls_is_done_without() {
+    let device = TestStore::new((1024 * BLOCK) as usize, 4096, 1);
+    let blocks = 4 * BLOCKS;
+    let store = TestStore::new((blocks * BLOCK) as usize, 512, 1);
+    let config = with_flash(config(16, "lru"), "1024blk,rule=access", 1024, &device);
+    let volume = open(config, &store);
+    let all = |from: u64, to: u64| {
+        let volume = Arc::clone(&volume);
+        async move {
+            for block in from..to {
+                read(&volume, block * BLOCK, BLOCK).await.unwrap();
+            }
+        }
+    };
+    all(0, 64).await;
+    settle().await;
+    assert_eq!(flash_of(&volume).written, 64);
+    let hits = flash_of(&volume).hits;
+    device.hold_writes.store(true, Ordering::SeqCst);
+    // More than may wait.
+    all(0, blocks).await;
+    let flash = flash_of(&volume);
+    assert!(flash.given_up > 0 && flash.hits > hits, "{flash:?}");
+    volume.validate().unwrap();
+    device.release();
+    settle().await;
+    all(0, 64).await;
+    all(64, 128).await;
+    settle().await;
+    device.hold_reads.store(true, Ordering::SeqCst);
+    let before = (flash_of(&volume), volume.stats().store_reads);
+    let began = std::time::Instant::now();
+    let mut answers: Vec<_> =
+        (0..64).map(|block| begin(&volume, READ, block * BLOCK, BLOCK)).collect();
+    for answer in &mut answers {
+        answer.await.unwrap().unwrap();
+    }
+    assert!(began.elapsed().as_secs() < 5);
+    let after = flash_of(&volume);
+    let failed = after.failed_reads - before.0.failed_reads;
+    assert!(failed >= 16 && after.up == 0, "{after:?}");
+    assert!(volume.stats().store_reads - before.1 >= failed);
+    // It is used no more.
+    all(0, 64).await;
+    assert_eq!(flash_of(&volume).failed_reads, after.failed_reads);
+    volume.validate().unwrap();
+    device.release();
+}
