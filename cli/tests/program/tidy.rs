@@ -27,7 +27,7 @@ const MAY_USE: &[(&str, &[&str], &[&str])] = &[
     ("crates/flash", &["random", "text"], &[]),
     ("crates/recording", &[], &[]),
     ("crates/frames", &[], &[]),
-    ("crates/adviser", &["level", "policy", "random", "text"], &[]),
+    ("crates/adviser", &["flash", "level", "policy", "random", "text"], &[]),
     ("crates/store", &["random", "text"], &[]),
     ("crates/nbd", &["frames", "random", "text"], &[]),
     ("crates/hints", &["level", "nbd", "policy"], &["random"]),

@@ -97,6 +97,13 @@ async fn a_workload_that_changes_is_advised_about_within_two_turnovers() {
     for key in ["policy", "placement", "cache_bytes", "read_hit_ratio", "error", "is_today"] {
         assert!(!none[key].is_null(), "{key}: {none}");
     }
+    // Flash keeps the whole loop.
+    let pays = |now: &Value| said(now).contains(" of flash below 4 MiB with lru would serve ");
+    let flash = &wait_for(&server, pays)["flash"][0];
+    assert_eq!(flash["flash_bytes"], 16 << 20, "{flash}");
+    for key in ["gain", "gain_error", "written_per_hit", "is_filled"] {
+        assert!(!flash[key].is_null(), "{key}: {flash}");
+    }
 
     let before = server.count("demo", "reads") - server.count("demo", "read_hits");
     let mut random = SplitMix64::new(1);

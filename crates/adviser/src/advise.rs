@@ -3,9 +3,9 @@
 //! Not here: what is said of a finding (`sentences.rs`), and memory that other volumes could use
 //! (`between.rs`).
 
-use crate::estimate::{SMALL_IN_SERVERS, Verdict};
+use crate::estimate::{SMALL_IN_SERVERS, SMALL_IN_TRACES, Verdict};
 use crate::figures::{CellFigure, Figures, State};
-use crate::finding::{Advice, Assumption, Choice, Finding};
+use crate::finding::{Advice, Assumption, Choice, Finding, FlashGain};
 
 /// What the figures of a volume show, the most useful first.
 pub fn advise(figures: &Figures) -> Advice {
@@ -23,8 +23,8 @@ pub fn advise(figures: &Figures) -> Advice {
         return advice;
     };
     let cells = Cells { figures, today };
-    let all = [cells.policy(), cells.placement(), cells.more_memory(), cells.less_memory()];
-    advice.findings.extend(all.into_iter().flatten());
+    let memory = [cells.policy(), cells.placement(), cells.more_memory(), cells.less_memory()];
+    advice.findings.extend(memory.into_iter().flatten().chain(cells.flash()));
     advice.assumptions = cells.assumptions();
     advice
 }
@@ -112,6 +112,31 @@ impl<'a> Cells<'a> {
         let place = (half.blocks, &self.today.placement);
         let best = self.best(|cell| (cell.blocks, &cell.placement) == place);
         Some(Finding::LessMemory { half: half.clone(), best: best.cloned() })
+    }
+
+    /// The smallest flash that gains nearly as much as any: what would not matter for a trace,
+    /// which is known better, does not matter here.
+    fn flash(&self) -> Option<Finding> {
+        let (today, all) = (self.today, &self.figures.flash);
+        let most = all.iter().map(|flash| flash.gain.value).fold(0.0, f64::max);
+        let best = all.iter().find(|flash| flash.gain.value >= most - SMALL_IN_TRACES)?;
+        let read_hit_ratio = (today.hits.value + best.gain.value).min(1.0);
+        let serves = |cell: &&CellFigure| {
+            (cell.policy.as_str(), &cell.placement) == ("lru", &today.placement)
+                && cell.hits.value >= read_hit_ratio
+        };
+        let lru = self.figures.cells.iter().filter(serves).map(|cell| cell.blocks).min();
+        // Without misses there is nothing to wait for.
+        let can_gain = 1.0 - today.hits.value > SMALL_IN_SERVERS;
+        Some(Finding::Flash(FlashGain {
+            memory: self.choice(today),
+            flash_blocks: best.blocks,
+            read_hit_ratio,
+            difference: best.gain,
+            written_per_hit: best.written_per_hit,
+            lru_blocks: lru,
+            is_filled: !can_gain || all.iter().all(|flash| flash.is_filled),
+        }))
     }
 
     fn assumptions(&self) -> Vec<Assumption> {

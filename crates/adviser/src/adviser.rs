@@ -10,8 +10,6 @@ use undercroft_policy::{Awareness, Spec, WriteMode, policies};
 
 use crate::cell::{Cell, Deed, Setting, Step};
 use crate::change::{NEWEST, has_changed};
-use crate::control::{OfSize, Sampled};
-use crate::estimate::Estimate;
 use crate::heard::{Adapting, Heard};
 use crate::plan::{Plan, placements};
 use crate::sample::{DEPTHS, Event, Kind, Rates, Sample};
@@ -181,7 +179,7 @@ impl Adviser {
         let first = plan.at_once();
         for (policy, spec) in policies.iter().enumerate().take(first) {
             for setting in plan.settings(policy, rates) {
-                let seed = options.seed.wrapping_add(cells.len() as u64);
+                let seed = options.seed.wrapping_add(policy as u64);
                 match Cell::new(setting, spec, seed) {
                     Ok(cell) => cells.push(cell),
                     // Such a policy cannot be had in such a size.
@@ -406,23 +404,12 @@ impl Adviser {
         let mut cells = self.cells.iter().filter(is_lru);
         cells.any(|cell| {
             let epochs = NEWEST..cell.misses.epochs();
-            let before = epochs.map(|at| self.misses(cell, at, at + 1));
-            let newest = self.misses(cell, 0, NEWEST);
+            let misses = |epochs| self.misses(&cell.misses, &cell.setting, epochs);
+            let before = epochs.map(|at| misses(at..at + 1));
+            let newest = misses(0..NEWEST);
             let reads = self.reads.sum(0, NEWEST) as f64 * cell.setting.rate;
             has_changed(&newest, reads, &before.collect::<Vec<_>>())
         })
-    }
-
-    /// The miss ratio of a cell in the epochs `from..to`.
-    fn misses(&self, cell: &Cell, from: usize, to: usize) -> Estimate {
-        let Setting { rate, depth, .. } = cell.setting;
-        let groups = cell.misses.sum(from..to, depth);
-        Sampled::new(&groups, self.reads.sum(from, to), rate, OfSize::default()).estimate()
-    }
-
-    /// The miss ratio of a cell in all epochs that it has.
-    fn miss_ratio_of(&self, cell: &Cell) -> f64 {
-        self.misses(cell, 0, cell.misses.epochs()).value
     }
 }
 

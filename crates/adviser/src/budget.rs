@@ -17,6 +17,11 @@ const LEVEL_OF_EVICTION: u64 = 16 << 10;
 const STAGED: u64 = 112;
 const ACCESSES: u64 = 64;
 
+/// Bytes of a block on flash: 5 for where it lies, 2 for a ghost; and of all else that does not
+/// grow with either size.
+const FLASH: u64 = 7;
+const FLASH_LEVEL: u64 = 5 << 10;
+
 /// The adviser's memory for a cache of so many bytes: 2 %, and at least 8 MiB.
 pub fn budget(cache_bytes: u64) -> u64 {
     LEAST.max(cache_bytes / SHARE)
@@ -44,4 +49,9 @@ pub fn level_bytes(policy: &Spec, rules: Option<&Eviction>, blocks: u32) -> u64 
         LEVEL_OF_EVICTION + ACCESSES * counted + STAGED * staged
     });
     LEVEL + own * u64::from(blocks) + (memory.tables)(blocks) + rules
+}
+
+/// Most bytes that flash of `slots` blocks takes below a miniature of `memory` blocks.
+pub(crate) fn flash_bytes(slots: u32, memory: u32) -> u64 {
+    FLASH_LEVEL + FLASH * u64::from(slots) + u64::from(slots / 64) + u64::from(memory)
 }

@@ -4,7 +4,8 @@ use undercroft_level::placement::{DataSource, Eviction, Placement, PlacementErro
 use undercroft_level::{Level, PlacementStep};
 use undercroft_policy::{Spec, WriteMode};
 
-use crate::budget::{known_blocks, level_bytes};
+use crate::below::BelowMemory;
+use crate::budget::{flash_bytes, known_blocks, level_bytes};
 use crate::window::{EPOCHS, Place, Window};
 
 /// What happens to the cells. Which evictions count has been judged already.
@@ -59,6 +60,8 @@ pub(crate) struct Setting {
     /// The share of the blocks that it sees, and the number of that sample.
     pub(crate) rate: f64,
     pub(crate) depth: u8,
+    /// The sizes of flash below it, in its own.
+    pub(crate) flash: &'static [u32],
 }
 
 impl Setting {
@@ -69,7 +72,9 @@ impl Setting {
             Placement::Eviction(rules) => Some(rules),
             Placement::Global(_) => Some(Eviction::default()),
         };
-        level_bytes(policy, rules.as_ref(), self.miniature)
+        let flash = self.flash.iter().map(|times| self.miniature.saturating_mul(*times));
+        let flash: u64 = flash.map(|slots| flash_bytes(slots, self.miniature)).sum();
+        level_bytes(policy, rules.as_ref(), self.miniature) + flash
     }
 
     /// The placement of the miniature: its staging area is smaller too.
@@ -101,6 +106,8 @@ const FADE: f64 = 0.8;
 pub(crate) struct Cell {
     pub(crate) setting: Setting,
     level: Level,
+    /// Flash below it, each as if there were no other.
+    pub(crate) flash: Vec<BelowMemory>,
     /// Reads that missed.
     pub(crate) misses: Window,
     /// Blocks read from the store because a client evicted them.
@@ -137,9 +144,11 @@ impl Cell {
         let placement = setting.scaled_placement();
         let mut level = Level::new(policy, setting.miniature, &placement, setting.mode, seed)?;
         level.make_room(known_blocks(policy, setting.miniature));
-        let (misses, reloads) = Default::default();
+        let (misses, reloads, admitted) = Default::default();
         let (placed, used) = (0.0, 0.0);
-        Ok(Self { setting, level, misses, reloads, admitted: 0, placed, used, settling: None })
+        let flash = setting.flash.iter();
+        let flash = flash.map(|&times| BelowMemory::new(times, setting.miniature, seed)).collect();
+        Ok(Self { setting, level, flash, misses, reloads, admitted, placed, used, settling: None })
     }
 
     /// Continues with another policy, and with the resident blocks. What was counted is forgotten,
@@ -169,6 +178,7 @@ impl Cell {
         self.level.resize(setting.miniature);
         self.level.make_room(known_blocks(policy, setting.miniature));
         self.setting = setting.clone();
+        self.flash.iter_mut().for_each(|flash| flash.resize(setting.miniature));
         self.misses.clear();
         self.reloads.clear();
         self.admitted = 0;
@@ -181,11 +191,16 @@ impl Cell {
         for &Step { block, place, deed } in steps.iter().filter(|step| step.place.depth >= depth) {
             match deed {
                 Deed::Reference { is_write, tells } => {
-                    let hit = if tells {
-                        self.level.reference(block, is_write, || false).hit
+                    let referred = if tells {
+                        self.level.reference(block, is_write, || false)
                     } else {
-                        self.level.reference_by_access(block, is_write, false).hit
+                        self.level.reference_by_access(block, is_write, false)
                     };
+                    let hit = referred.hit;
+                    for flash in &mut self.flash {
+                        let place = counts.then_some(place);
+                        flash.referred((block, is_write), referred, &self.level, place);
+                    }
                     if counts && !hit && !is_write {
                         self.misses.count(place);
                     }
@@ -201,7 +216,10 @@ impl Cell {
                 Deed::Evicted(offer) | Deed::Foreseen(offer) => {
                     self.evicted(block, place, offer, counts);
                 }
-                Deed::Discarded => drop(self.level.discard(block)),
+                Deed::Discarded => {
+                    self.level.discard(block);
+                    self.flash.iter_mut().for_each(|flash| flash.discard(block));
+                }
             }
         }
     }
@@ -227,6 +245,7 @@ impl Cell {
             PlacementStep::Fetch | PlacementStep::Resident | PlacementStep::Skip => return,
         }
         self.placed += 1.0;
+        self.flash.iter_mut().for_each(|flash| flash.arrived(block, &self.level, counts));
     }
 
     /// The chance that a block placed at eviction is read again while it is here, from 0 to 1; a
@@ -262,6 +281,7 @@ impl Cell {
                 }
             }
         }
+        self.flash.iter_mut().for_each(BelowMemory::end_epoch);
         self.admitted = 0;
         self.placed *= FADE;
         self.used *= FADE;
@@ -271,5 +291,6 @@ impl Cell {
     pub(crate) fn keep(&mut self, kept: usize) {
         self.misses.keep(kept);
         self.reloads.keep(kept);
+        self.flash.iter_mut().for_each(|flash| flash.keep_epochs(kept));
     }
 }

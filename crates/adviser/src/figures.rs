@@ -43,6 +43,21 @@ pub struct Figures {
     pub misses_hints: bool,
     /// What the placement does at present, if it adapts.
     pub adapts: Option<Adapts>,
+    /// Flash below the memory of today's configuration, by size.
+    pub flash: Vec<FlashFigure>,
+}
+
+/// The figures of flash of a size below today's memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlashFigure {
+    /// Size of the flash in blocks.
+    pub blocks: u32,
+    /// Read hits of both / reads, beyond those of today's configuration.
+    pub gain: Estimate,
+    /// Blocks written to flash for a read that it serves.
+    pub written_per_hit: f64,
+    /// Whether enough was seen for it to be filled. If not, it may gain more later.
+    pub is_filled: bool,
 }
 
 /// What a placement that adapts does at present. Its cells are those of the two placements that it

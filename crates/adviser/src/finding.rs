@@ -199,7 +199,7 @@ pub enum Finding {
     },
     /// Of a server: no memory is worth moving.
     NoMove,
-    /// What flash below memory adds, simulated on a trace.
+    /// What flash below memory adds; in a server, below today's memory.
     Flash(FlashGain),
     /// From this size on nothing is gained.
     Enough {
@@ -224,6 +224,9 @@ pub struct FlashGain {
     /// The size of a memory with which LRU serves as much, in blocks; `None`: none of the sizes
     /// studied.
     pub lru_blocks: Option<u32>,
+    /// Whether a server saw enough for flash to be filled; of a trace it is all that there is.
+    #[serde(skip)]
+    pub is_filled: bool,
 }
 
 /// What figures rest on.

@@ -6,7 +6,8 @@
 //! the levels that simulations and servers run. A cache of `c` blocks is simulated by one of
 //! `c * rate` blocks (SHARDS: Waldspurger et al., FAST 2015; miniature simulations: ATC 2017).
 //! Larger sizes see a part of that sample only (`plan.rs`), for the sake of memory. Evictions that
-//! clients tell are judged once for all cells (`heard.rs`).
+//! clients tell are judged once for all cells (`heard.rs`). Below today's miniature lies flash of
+//! several sizes (`below.rs`).
 //!
 //! The sample consists of [`GROUPS`] disjoint groups of blocks, and every cell counts by group. The
 //! spread between the groups gives the error of each figure and of each difference of two. What the
@@ -22,6 +23,7 @@
 
 mod advise;
 mod adviser;
+mod below;
 mod between;
 mod budget;
 mod cell;
@@ -43,7 +45,7 @@ pub use between::between;
 pub use budget::{budget, known_blocks, level_bytes};
 pub use curve::Curve;
 pub use estimate::{Estimate, SMALL_IN_TRACES, Verdict, WIDENING, WIDENING_CORRECTED};
-pub use figures::{Adapts, CellFigure, Figures, State};
+pub use figures::{Adapts, CellFigure, Figures, FlashFigure, State};
 pub use finding::{Advice, Assumption, Choice, Cost, Finding, FlashGain};
 pub use heard::Adapting;
 pub use plan::SIZES;

@@ -4,6 +4,7 @@ use undercroft_level::placement::{DataSource, Eviction, OnHit, Placement};
 use undercroft_policy::{Spec, WriteMode};
 
 use crate::adviser::Today;
+use crate::below::FLASH_BY_MEMORY;
 use crate::cell::Setting;
 use crate::heard::{Adapting, Heard};
 use crate::sample::{DEPTHS, Rates};
@@ -61,6 +62,7 @@ impl Plan<'_> {
                 let whole = u64::from(self.today.blocks) * u64::from(numerator);
                 let blocks = u32::try_from(whole / u64::from(denominator)).ok()?;
                 let depth = numerator.ilog2() as u8;
+                let is_todays = policy == 0 && numerator == denominator;
                 let rate = rates[usize::from(depth)];
                 let miniature = ((f64::from(blocks) * rate).round() as u32).max(1);
                 (blocks > 0).then_some(Setting {
@@ -73,6 +75,7 @@ impl Plan<'_> {
                     miniature,
                     rate,
                     depth,
+                    flash: if is_todays { &FLASH_BY_MEMORY } else { &[] },
                 })
             })
         });

@@ -352,6 +352,7 @@ pub(crate) mod tests {
             bytes: 1 << 20,
             misses_hints: false,
             adapts: None,
+            flash: Vec::new(),
         }
     }
 

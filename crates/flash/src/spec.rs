@@ -58,7 +58,7 @@ impl Budget {
 }
 
 /// The configuration of a flash level.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlashSpec {
     /// Its size as it was written, for the caller to read.
     pub size: String,

@@ -169,6 +169,7 @@ fn fields_and_runs_of_findings() {
                 difference: off,
                 written_per_hit: 0.5,
                 lru_blocks: None,
+                is_filled: true,
             })],
             both(
                 "flash",

@@ -1,11 +1,14 @@
 //! What the adviser knows at a moment: the figures of all cells, worked out from their counts.
 
+use std::ops::Range;
+
 use super::Adviser;
 use crate::GROUPS;
+use crate::below::BelowMemory;
 use crate::cell::{Cell, Setting};
 use crate::control::{Known, OfSize, Sampled};
 use crate::estimate::Estimate;
-use crate::figures::{Adapts, CellFigure, Figures, State};
+use crate::figures::{Adapts, CellFigure, Figures, FlashFigure, State};
 use crate::window::{IN_TURNOVER, Window};
 
 impl Adviser {
@@ -48,6 +51,7 @@ impl Adviser {
             state,
             why,
             cells,
+            flash: self.flash(today),
             epochs: self.epochs,
             kept,
             reads,
@@ -73,13 +77,7 @@ impl Adviser {
         let today_misses = of(&[&today.misses], its);
         let gain = today_misses.minus(&misses);
         let saved = of(&[&today.misses, &today.reloads], its).minus(&disk);
-        let (missed, reads) = (self.missed.sum(0, epochs), self.reads.sum(0, epochs));
-        let known = (missed.is_finite() && reads > 0)
-            .then(|| Known { sampled: today_misses, truth: missed / reads as f64 });
-        let estimate = |sampled: &Sampled| match &known {
-            Some(known) => sampled.corrected(known).estimate(),
-            None => sampled.estimate(),
-        };
+        let estimate = self.corrected(today_misses, epochs);
         let (misses, gain) = (estimate(&misses), estimate(&gain));
         // Only what misses today can be gained.
         let most = estimate(&today_misses).value.clamp(0.0, 1.0);
@@ -95,6 +93,60 @@ impl Adviser {
             saved: estimate(&saved),
             is_full: cell.is_full(),
         }
+    }
+
+    /// The miss ratio of a cell, or of one with flash, in some epochs.
+    pub(super) fn misses(&self, misses: &Window, its: &Setting, epochs: Range<usize>) -> Estimate {
+        let groups = misses.sum(epochs.clone(), its.depth);
+        let reads = self.reads.sum(epochs.start, epochs.end);
+        Sampled::new(&groups, reads, its.rate, OfSize::default()).estimate()
+    }
+
+    /// The miss ratio of a cell in all epochs that it has.
+    pub(super) fn miss_ratio_of(&self, cell: &Cell) -> f64 {
+        self.misses(&cell.misses, &cell.setting, 0..cell.misses.epochs()).value
+    }
+
+    /// What turns ratios of the last epochs to figures: it corrects them by what the cache itself
+    /// counted, if that is known. `today`: what today's miniature says of the same.
+    fn corrected(&self, today: Sampled, epochs: usize) -> impl Fn(&Sampled) -> Estimate {
+        let (missed, reads) = (self.missed.sum(0, epochs), self.reads.sum(0, epochs));
+        let known = (missed.is_finite() && reads > 0)
+            .then(|| Known { sampled: today, truth: missed / reads as f64 });
+        move |sampled| match &known {
+            Some(known) => sampled.corrected(known).estimate(),
+            None => sampled.estimate(),
+        }
+    }
+
+    /// The figures of flash below today's memory.
+    fn flash(&self, today: &Cell) -> Vec<FlashFigure> {
+        let Setting { blocks, rate, depth, .. } = today.setting;
+        let epochs = today.misses.epochs();
+        if self.reads.sum(0, epochs) == 0 {
+            return Vec::new();
+        }
+        let sampled = |window: &Window, size| self.sampled(&[window], size, epochs, depth);
+        let misses = sampled(&today.misses, self.of_size(today));
+        let estimate = self.corrected(misses, epochs);
+        let most = estimate(&misses).value.clamp(0.0, 1.0);
+        let count = |window: &Window| window.sum(0..epochs, depth).iter().sum::<i64>();
+        let of = |flash: &BelowMemory| {
+            let blocks = blocks.saturating_mul(flash.times);
+            let ratio = |its: &BelowMemory| self.misses(&its.misses, &today.setting, 0..epochs);
+            let points = today.flash.iter().map(|its| (its.times, ratio(its).value));
+            let slope = slope((flash.times, ratio(flash).value), points);
+            let both = sampled(&flash.misses, OfSize { slope, blocks, rate });
+            let gain = estimate(&misses.minus(&both));
+            let hits = (count(&today.misses) - count(&flash.misses)).max(1);
+            FlashFigure {
+                blocks,
+                gain: Estimate { value: gain.value.clamp(0.0, most), ..gain },
+                written_per_hit: flash.written.sum(0, epochs) as f64 / hits as f64,
+                is_filled: flash.is_filled(),
+            }
+        };
+        today.flash.iter().map(of).collect()
     }
 
     /// What windows of a cell counted in the last epochs about the blocks of the sample `depth`.
@@ -115,14 +167,9 @@ impl Adviser {
             .cells
             .iter()
             .filter(|other| (other.setting.policy, other.setting.placement) == (policy, placement));
-        let slope = |other: &Cell| {
-            let times = f64::from(other.setting.blocks) / f64::from(blocks);
-            // Sizes are doublings; the next ones show the curve here.
-            let is_next = (0.4..0.6).contains(&times) || (1.9..2.1).contains(&times);
-            let differ = || (self.miss_ratio_of(cell) - self.miss_ratio_of(other)).abs();
-            is_next.then(|| differ() / times.ln().abs())
-        };
-        OfSize { slope: others.filter_map(slope).fold(0.0, f64::max), blocks, rate }
+        let points = others.map(|other| (other.setting.blocks, self.miss_ratio_of(other)));
+        let slope = slope((blocks, self.miss_ratio_of(cell)), points);
+        OfSize { slope, blocks, rate }
     }
 
     /// How full today's miniature is, in words.
@@ -131,4 +178,14 @@ impl Adviser {
         let share = 100 * u64::from(today.len()) / u64::from(today.setting.miniature);
         format!("the simulated cache of today's size is filled to {share} %")
     }
+}
+
+/// How fast a miss ratio falls at a size: sizes are doublings, and the next ones show the curve.
+fn slope((size, ratio): (u32, f64), points: impl Iterator<Item = (u32, f64)>) -> f64 {
+    let slope = |(other, its): (u32, f64)| {
+        let times = f64::from(other) / f64::from(size);
+        let is_next = (0.4..0.6).contains(&times) || (1.9..2.1).contains(&times);
+        is_next.then(|| (ratio - its).abs() / times.ln().abs())
+    };
+    points.filter_map(slope).fold(0.0, f64::max)
 }

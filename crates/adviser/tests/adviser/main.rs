@@ -3,6 +3,7 @@
 
 mod adapting;
 mod against_full_runs;
+mod flash;
 mod hostile;
 mod memory;
 mod sentences;

@@ -1,6 +1,6 @@
 //! What is said of each finding and assumption of a trace, word by word.
 
-use undercroft_adviser::{Assumption, Choice, Cost, Estimate, Finding, FlashGain, Words};
+use undercroft_adviser::{Assumption, Choice, Cost, Estimate, Finding, FlashGain, Measured, Words};
 
 fn choice(policy: &str, capacity_blocks: u32, read_hit_ratio: f64) -> Choice {
     Choice {
@@ -216,6 +216,7 @@ fn flash_is_worth_it_or_not() {
             difference: off_by(gain, 0.012),
             written_per_hit,
             lru_blocks,
+            is_filled: true,
         }))
     };
     assert_eq!(
@@ -232,6 +233,39 @@ fn flash_is_worth_it_or_not() {
          more of the reads, for 2.3 blocks written for each that it serves."
     );
     assert!(flash(0.005, 0.1, None).starts_with("Flash is not worth it: "));
+}
+
+/// A server has not seen all, and says so of what is not sure yet.
+#[test]
+fn flash_in_a_server_is_worth_it_so_far() {
+    let measured = Measured { block_bytes: 4096, reads_per_s: 100.0, miss_costs_s: None };
+    let said = |gain: Estimate, written_per_hit: f64, is_filled: bool| {
+        Words::of_server(&measured).finding(&Finding::Flash(FlashGain {
+            memory: choice("mq", 8192, 0.35),
+            flash_blocks: 65_536,
+            read_hit_ratio: 0.35 + gain.value,
+            difference: gain,
+            written_per_hit,
+            lru_blocks: None,
+            is_filled,
+        }))
+    };
+    assert_eq!(
+        said(off_by(0.3, 0.012), 0.456, false),
+        "256 MiB of flash below 32 MiB with mq would serve 65.00 % of the reads together, 30.0 +- \
+         1.2 points more than the memory alone, for 0.46 blocks written for each that flash serves. \
+         It is being filled, and may add more later. It pays only above a disk that is slower than \
+         flash."
+    );
+    assert_eq!(
+        said(off_by(0.02, 0.001), 2.5, false),
+        "Whether flash would be worth it is not known yet: 256 MiB of it below 32 MiB with mq would \
+         have added 2.0 +- 0.1 points of read hits so far, for 2.5 blocks written for each read that \
+         it served."
+    );
+    assert!(said(off_by(0.02, 0.001), 2.5, true).starts_with("Flash is not worth it: "));
+    let vague = said(off_by(0.04, 0.06), 0.5, true);
+    assert!(vague.starts_with("Whether flash would be worth it is not known yet: "), "{vague}");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use undercroft_adviser::{
-    Advice, Assumption, CellFigure, Figures, Finding, GROUPS, Measured, State, Words, advise,
-    between,
+    Advice, Assumption, CellFigure, Figures, Finding, FlashFigure, GROUPS, Measured, State, Words,
+    advise, between,
 };
 
 use crate::advice::{Findings, Stage};
@@ -73,12 +73,14 @@ fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Findings>
     let changes: Vec<_> = findings.iter().filter_map(|one| words.change(one)).collect();
     let assumptions: Vec<_> = assumptions.iter().map(|one| words.assumption(one)).collect();
     let cells: Vec<_> = figures.cells.iter().map(|one| cell(one, measured)).collect();
+    let flash: Vec<_> = figures.flash.iter().map(|one| flash(one, measured)).collect();
     let mut advice = json!({
         "state": figures.state,
         "sentences": sentences,
         "changes": changes,
         "assumptions": assumptions,
         "cells": cells,
+        "flash": flash,
         "sample": {
             "rate": figures.rate,
             "references": figures.references,
@@ -95,7 +97,7 @@ fn of_volume(volume: &Volume, config: &VolumeConfig) -> (Value, Option<Findings>
         advice["today"] = json!({
             "policy": today.policy,
             "placement": config.placement.to_string(),
-            "cache_bytes": bytes(today, measured),
+            "cache_bytes": bytes(today.blocks, measured),
             "read_hit_ratio": read_hit_ratio,
             "estimated_read_hit_ratio": today.hits.value,
             "error": today.hits.error,
@@ -121,7 +123,7 @@ fn cell(cell: &CellFigure, measured: &Measured) -> Value {
     json!({
         "policy": cell.policy,
         "placement": cell.placement,
-        "cache_bytes": bytes(cell, measured),
+        "cache_bytes": bytes(cell.blocks, measured),
         "read_hit_ratio": cell.hits.value,
         "error": cell.hits.error,
         "gain": cell.gain.value,
@@ -132,6 +134,16 @@ fn cell(cell: &CellFigure, measured: &Measured) -> Value {
     })
 }
 
-fn bytes(cell: &CellFigure, measured: &Measured) -> u64 {
-    u64::from(cell.blocks) * u64::from(measured.block_bytes)
+fn flash(flash: &FlashFigure, measured: &Measured) -> Value {
+    json!({
+        "flash_bytes": bytes(flash.blocks, measured),
+        "gain": flash.gain.value,
+        "gain_error": flash.gain.error,
+        "written_per_hit": flash.written_per_hit,
+        "is_filled": flash.is_filled,
+    })
+}
+
+fn bytes(blocks: u32, measured: &Measured) -> u64 {
+    u64::from(blocks) * u64::from(measured.block_bytes)
 }

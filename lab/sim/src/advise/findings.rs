@@ -189,6 +189,7 @@ impl<'a> Rows<'a> {
             difference: self.hits(&both, memory),
             written_per_hit: flash.flash_written as f64 / flash.flash_hits.max(1) as f64,
             lru_blocks: as_much.map(|point| point.capacity_blocks),
+            is_filled: true,
         })
     }
 

@@ -1,10 +1,14 @@
 //! A flash level below simulated caches.
 
-use crate::common::{blocks, config, trace};
+use crate::common::{blocks, config, seeds, spec, trace};
 use crate::real_traces::load;
+use undercroft_adviser::{Adviser, Event, Kind, Options, Today};
+use undercroft_level::Level;
+use undercroft_level::placement::Placement;
 use undercroft_policy::{Counts, WriteMode};
+use undercroft_random::SplitMix64;
 use undercroft_sim::{Config, FlashReport, Lowest, Outcome, Population, Report, Timing, simulate};
-use undercroft_trace::DenseTrace;
+use undercroft_trace::{DenseTrace, Op, Record};
 
 fn with_flash(levels: &[(u32, &str)], flash: &str) -> Config {
     let lowest = Lowest { flash: Some(flash.parse().unwrap()), ..Lowest::default() };
@@ -137,4 +141,85 @@ fn flash_below_placement_and_with_a_clock() {
             report.busy.is_some_and(|busy| busy.iter().all(|share| (0.0..=1.0).contains(share)))
         );
     }
+}
+
+/// The adviser of a running server, with every block in its sample, says of flash below today's
+/// memory what a simulation of the same requests counts, exactly: over its epochs, after all that
+/// came before. So it does below a client that tells what it evicts.
+#[test]
+fn a_running_server_is_advised_as_simulations_say() {
+    for seed in seeds(3) {
+        let mut random = SplitMix64::new(seed);
+        let mut reference = || {
+            let block = (random.next_f64().powi(2) * 6000.0) as u64;
+            blocks(block, 1, random.below(10) == 0)
+        };
+        let records: Vec<_> = (0..60_000).map(|_| reference()).collect();
+        let (alone, below) = ("access", "eviction,on-hit=move");
+        for (levels, rule) in [
+            (&[(200, "lru")][..], alone),
+            (&[(333, "s3-fifo")], alone),
+            (&[(64, "mq")], alone),
+            (&[(100, "lru"), (200, "lru")], below),
+            (&[(50, "lru"), (300, "mq")], below),
+        ] {
+            let (memory, policy) = levels[levels.len() - 1];
+            let mut client = (levels.len() > 1).then(|| client(levels[0].0));
+            let mut adviser = adviser((policy, memory), rule);
+            let mut ends = vec![0];
+            for (at, round) in records.chunks(16).enumerate() {
+                let events = round.iter().flat_map(|record| events(client.as_mut(), record));
+                adviser.take(&events.collect::<Vec<_>>());
+                adviser.end_round();
+                assert!(adviser.epochs() <= ends.len() as u64);
+                if adviser.epochs() == ends.len() as u64 {
+                    ends.push(at * 16 + round.len());
+                }
+            }
+            let figures = adviser.figures();
+            let sizes: Vec<_> = figures.flash.iter().map(|flash| flash.blocks).collect();
+            assert_eq!(sizes, [4, 8, 16].map(|times| times * memory));
+            let (from, to) = (ends[ends.len() - 1 - figures.kept], ends[ends.len() - 1]);
+            let trace = trace(records[..to].to_vec());
+            for advised in &figures.flash {
+                let flash = format!("{}blk", advised.blocks);
+                let mut config = with_flash(levels, &flash);
+                config.rule = rule.parse().unwrap();
+                config.warmup_records = from as u64;
+                let (outcome, flash) = run(&trace, &config);
+                assert_eq!(outcome.levels[levels.len() - 1].reads, figures.reads);
+                let gain = flash.read_hits as f64 / figures.reads as f64;
+                let case = format!("seed {seed}, {policy} {rule}: {advised:?}, {flash:?}");
+                assert!(flash.read_hits > 0 && (advised.gain.value - gain).abs() < 1e-9, "{case}");
+                let written = flash.written as f64 / flash.read_hits as f64;
+                assert!((advised.written_per_hit - written).abs() < 1e-9, "{case}");
+            }
+        }
+    }
+}
+
+/// With every block in the sample. Flash has the same sets as in a simulation.
+fn adviser((policy, blocks): (&str, u32), placement: &str) -> Adviser {
+    let (policy, placement) = (spec(policy), placement.parse().unwrap());
+    let today = Today { policy, placement, blocks, mode: WriteMode::Allocate };
+    Adviser::new(today, &Options { rate: Some(1.0), seed: 0, ..Options::default() }).unwrap()
+}
+
+fn client(blocks: u32) -> Level {
+    Level::new(&spec("lru"), blocks, &Placement::Access, WriteMode::Allocate, 1).unwrap()
+}
+
+/// What a server hears of a request, through a client's cache if there is one.
+fn events(client: Option<&mut Level>, record: &Record) -> Vec<Event> {
+    let (is_write, is_whole, tells) = (record.op == Op::Write, true, client.is_some());
+    let event = |block, reads, kind| Event { block, at_us: 0, reads, kind, client: 0 };
+    let reference = match is_write {
+        true => event(record.address, 0, Kind::Write { is_whole, tells }),
+        false => event(record.address, 1, Kind::Read { is_whole, tells }),
+    };
+    let Some(client) = client else { return vec![reference] };
+    let hit = client.reference(record.address, is_write, || false).hit;
+    let gone = client.evicted().iter();
+    let gone = gone.map(|gone| event(gone.block, 0, Kind::Evicted { has_contents: false }));
+    (is_write || !hit).then_some(reference).into_iter().chain(gone).collect()
 }
