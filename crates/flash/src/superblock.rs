@@ -56,7 +56,8 @@ impl Superblock {
         page
     }
 
-    /// What a first page says; a short one is foreign.
+    /// What a first page says, with as much of what follows as is to be zero on an empty device; a
+    /// short one is foreign.
     pub fn read(page: &[u8]) -> FirstPage {
         let number =
             |at: usize| page[at..at + 8].iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));

@@ -335,9 +335,9 @@ counters! {
     /// Blocks that clients read, that missed in memory, and that were looked for on flash.
     reads: counter(Unit::Blocks, "read_blocks");
     /// Blocks that clients read, that missed in memory, and that lay on flash.
-    hits: counter(Unit::Blocks, "hit_blocks").stats("flash hits").page(Page::Plain);
+    hits: counter(Unit::Blocks, "hit_blocks").stats("flash hits");
     /// Blocks written to flash.
-    written: counter(Unit::Blocks, "written_blocks").stats("flash writes").page(Page::Bytes);
+    written: counter(Unit::Blocks, "written_blocks").stats("flash writes");
     /// Blocks written to flash that lay there until a write ended their copy.
     rewritten: counter(Unit::Blocks, "rewritten_blocks");
     /// Blocks that left memory while a good copy lay on flash.
@@ -356,13 +356,13 @@ counters! {
     /// Blocks not written to flash because the budget was spent.
     over_budget: counter(Unit::Blocks, "over_budget_blocks").stats("over budget");
     /// Blocks not written to flash because it was too slow, or failed.
-    given_up: counter(Unit::Blocks, "given_up_blocks").stats("given up").page(Page::Plain);
+    given_up: counter(Unit::Blocks, "given_up_blocks").stats("given up");
     /// Blocks whose read from flash failed, or took too long: they were read from the store.
     failed_reads: counter(Unit::Blocks, "failed_read_blocks");
     /// Blocks whose write to flash failed.
     failed_writes: counter(Unit::Blocks, "failed_write_blocks");
     /// Blocks that the volume's part of flash has room for.
-    capacity_blocks: gauge(Unit::Blocks, "capacity_blocks").page(Page::Bytes);
+    capacity_blocks: gauge(Unit::Blocks, "capacity_blocks");
     /// Shards whose flash is used: none after too many failures.
     up: gauge(Unit::Of("shards"), "using_shards");
     }

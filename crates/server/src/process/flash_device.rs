@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::FallocateFlags;
-use undercroft_flash::{FirstPage, HEAD_BYTES, PAGE_BYTES, Superblock};
-use undercroft_store::{FileOptions, FileStore};
+use undercroft_flash::{FirstPage, HEAD_BYTES, Superblock};
+use undercroft_store::{FileOptions, FileStore, Store as _};
 use undercroft_text::Bytes;
 
 use crate::config::{FlashConfig, VolumeConfig};
@@ -43,23 +43,19 @@ impl FlashDevice {
         if is_new {
             tracing::warn!("{}", named(format!("was created, {}", Bytes(config.bytes))));
         }
-        let open = |direct| {
-            let options = FileOptions {
-                must_exist: true,
-                direct,
-                threads: THREADS,
-                ..FileOptions::default()
-            };
-            FileStore::open(&config.path, &options)
-        };
-        let store = open(true).or_else(|error| {
+        let store = open(&config.path, true).or_else(|error| {
             if error.kind() != ErrorKind::InvalidInput && error.kind() != ErrorKind::Unsupported {
                 return Err(error);
             }
             tracing::warn!("{}", named(format!("the page cache is used, too: {error}")));
-            open(false)
+            open(&config.path, false)
         });
         let store = store.map_err(|error| ServeError::Work(format!("flash {error}")))?;
+        let there_are = store.facts().size;
+        if there_are < config.bytes {
+            let what = format!("has only {} now: format it again", Bytes(there_are));
+            return Err(ServeError::Plan(named(what)));
+        }
         let next = Mutex::new(HEAD_BYTES);
         let medium = FlashMedium::new(Arc::new(store));
         Ok(Arc::new(Self { medium, config: config.clone(), next }))
@@ -100,7 +96,10 @@ impl FlashDevice {
 /// # Errors
 /// It cannot be made, or has no room.
 pub fn format(path: &Path, bytes: u64) -> Result<(), String> {
+    let is_new = !path.exists();
     let made = || -> io::Result<()> {
+        // Nobody else may use it: it is locked, and a device is not mounted.
+        let _locked = (!is_new).then(|| open(path, false)).transpose()?;
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         if file.metadata()?.is_file() {
@@ -112,7 +111,6 @@ pub fn format(path: &Path, bytes: u64) -> Result<(), String> {
         file.write_all_at(&Superblock { bytes, id }.page(), 0)?;
         file.sync_all()
     };
-    let is_new = !path.exists();
     if bytes < 2 * HEAD_BYTES {
         return Err(format!("size {}: expected at least {}", Bytes(bytes), Bytes(2 * HEAD_BYTES)));
     }
@@ -125,15 +123,22 @@ pub fn format(path: &Path, bytes: u64) -> Result<(), String> {
     })
 }
 
-/// What the first page of a device says.
+fn open(path: &Path, direct: bool) -> io::Result<FileStore> {
+    let options =
+        FileOptions { must_exist: true, direct, threads: THREADS, ..FileOptions::default() };
+    FileStore::open(path, &options)
+}
+
+/// What the first page of a device says. One that begins with zeroes is foreign if anything follows
+/// where a file system may have its own first page.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn first_page(path: &Path) -> Result<FirstPage, String> {
-    let mut page = [0; PAGE_BYTES];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut page, 0));
+    let mut head = vec![0; HEAD_BYTES as usize];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut head, 0));
     match read {
-        Ok(()) => Ok(Superblock::read(&page)),
+        Ok(()) => Ok(Superblock::read(&head)),
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(FirstPage::Foreign),
         Err(error) => Err(error.to_string()),
     }
@@ -197,8 +202,18 @@ mod tests {
         std::fs::write(&disk, vec![0; 8 << 20]).unwrap();
         let empty = FlashDevice::open(&config(&disk, "size=4MiB"));
         assert!(empty.is_err_and(|error| error.to_string().contains("not formatted")));
+        let mut later = vec![0; 8 << 20];
+        later[64 << 10] = 1;
+        std::fs::write(&disk, &later).unwrap();
+        assert_eq!(first_page(&disk), Ok(FirstPage::Foreign), "another first page, further on");
+        std::fs::write(&disk, vec![0; 8 << 20]).unwrap();
         format(&disk, 8 << 20).unwrap();
-        FlashDevice::open(&config(&disk, "size=8MiB")).unwrap();
+        let device = FlashDevice::open(&config(&disk, "size=8MiB")).unwrap();
+        assert!(format(&disk, 8 << 20).is_err_and(|what| what.contains("in use")));
+        drop(device);
+        File::options().write(true).open(&disk).unwrap().set_len(5 << 20).unwrap();
+        let cut = FlashDevice::open(&config(&disk, "size=8MiB"));
+        assert!(cut.is_err_and(|error| error.to_string().contains("has only 5MiB")));
     }
 
     #[test]

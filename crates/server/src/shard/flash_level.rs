@@ -185,7 +185,7 @@ impl FlashLevel {
             }
             Event::Written { block, is_ok: false, .. } | Event::Unknown { block } => {
                 self.settle(geometry);
-                self.level.discard(block);
+                self.end_copy(block);
             }
             Event::RangeBegins { blocks } => {
                 self.settle(geometry);
@@ -253,7 +253,7 @@ impl FlashLevel {
         let mut leaving = std::mem::take(&mut self.leaving);
         for Leaver { block, evidence, contents } in leaving.drain(..) {
             if geometry.len(block) as u64 != geometry.block_bytes() {
-                self.level.discard(block);
+                self.end_copy(block);
                 continue;
             }
             if let Some(slot) = self.level.left(block, evidence) {
@@ -316,7 +316,14 @@ impl FlashLevel {
         self.counters.failed_reads += u64::from(!is_ok);
         let Some(slot) = self.stop_reading(block) else { return };
         if !is_ok && self.level.find(block) == Some(slot) {
-            self.level.discard(block);
+            self.end_copy(block);
+        }
+    }
+
+    /// The copy of a block, if there is one, does not count any more.
+    fn end_copy(&mut self, block: u64) {
+        if let Some(slot) = self.level.discard(block) {
+            self.drop_next(slot);
         }
     }
 
