@@ -41,6 +41,9 @@ pub(crate) struct FlashLevel {
     leaving: Vec<Leaver>,
     /// Whether their reference is over.
     is_due: bool,
+    /// The block of the write that has arrived and has not been queued yet: what it has in memory
+    /// is about to change.
+    changing: Option<u64>,
     /// The slots that are being read or written, or will be written.
     slots: HashMap<Slot, InSlot, RandomState>,
     /// The slots from which blocks are being read.
@@ -52,6 +55,7 @@ pub(crate) struct FlashLevel {
     staged_max: usize,
     medium: FlashMedium,
     first_byte: u64,
+    block_bytes: u64,
     began: Instant,
     counters: FlashStats,
 }
@@ -126,6 +130,7 @@ impl FlashLevel {
             evidence: vec![Evidence::None; capacity as usize],
             leaving: Vec::new(),
             is_due: false,
+            changing: None,
             slots: HashMap::default(),
             reading: HashMap::default(),
             writes: Vec::new(),
@@ -133,6 +138,7 @@ impl FlashLevel {
             staged_max: STAGED_BYTES / block_bytes as usize,
             medium: part.medium.clone(),
             first_byte,
+            block_bytes: block_bytes.into(),
             began: clock::now(),
             counters: FlashStats::default(),
         }
@@ -164,6 +170,7 @@ impl FlashLevel {
                 let contents = match how {
                     _ if is_covered => Contents::Nothing,
                     Leaving::Busy { .. } | Leaving::Dirty => Contents::Later,
+                    Leaving::Clean if self.changing == Some(block) => Contents::Later,
                     Leaving::Clean => Contents::of(block, content, geometry),
                 };
                 self.settle_due(geometry);
@@ -172,7 +179,7 @@ impl FlashLevel {
             }
             Event::Left { block, is_evicted: false, .. } => self.fill(block, Contents::Nothing),
             Event::Idle { block, content, to, is_dirty, is_covered } => {
-                self.settle_due(geometry);
+                self.settle(geometry);
                 // A prefetch may have given up waiting for a frame.
                 self.stop_reading(block);
                 if !is_dirty && to != Goes::Stays {
@@ -181,6 +188,12 @@ impl FlashLevel {
                         false => Contents::of(block, content, geometry),
                     };
                     self.fill(block, contents);
+                }
+            }
+            Event::Activated { block, .. } => {
+                self.changing = self.changing.filter(|&changing| changing != block);
+                for leaver in self.leaving.iter_mut().filter(|leaver| leaver.block == block) {
+                    leaver.contents = Contents::Later;
                 }
             }
             Event::Written { block, is_ok: false, .. } | Event::Unknown { block } => {
@@ -200,7 +213,6 @@ impl FlashLevel {
             Event::Written { .. }
             | Event::Gone { .. }
             | Event::Returned { .. }
-            | Event::Activated { .. }
             | Event::Changes { .. }
             | Event::Changed { .. }
             | Event::WritesOut { .. }
@@ -214,6 +226,7 @@ impl FlashLevel {
     fn referred(&mut self, request: &Request, referred: Referred, geometry: &Geometry) {
         self.settle_due(geometry);
         let Request { block, is_write, is_streamed, .. } = *request;
+        self.changing = is_write.then_some(block);
         let before = referred.before.map(|slot| self.of(slot));
         let (evidence, write_to) = if is_write {
             let changed = self.level.write(block, before, is_streamed);
@@ -227,8 +240,13 @@ impl FlashLevel {
             let found = self.level.read(block, is_streamed);
             (found.evidence, found.write_to)
         };
-        if let Some(slot) = write_to {
-            self.set_next(slot, Next::Awaited(block));
+        match write_to {
+            // Only whole blocks fit.
+            Some(_) if geometry.len(block) as u64 != geometry.block_bytes() => {
+                self.level.give_up(block);
+            }
+            Some(slot) => self.set_next(slot, Next::Awaited(block)),
+            None => {}
         }
         self.is_due = true;
         match referred.now {
@@ -308,7 +326,7 @@ impl FlashLevel {
 
     /// Whether a block lies on flash.
     pub(crate) fn has(&mut self, block: u64) -> bool {
-        self.level.find(block).is_some()
+        !self.medium.is_off() && self.level.find(block).is_some()
     }
 
     /// A read of a block from flash has ended.
@@ -362,8 +380,7 @@ impl FlashLevel {
             Next::Nothing => _ = entry.remove(),
             Next::Data(block, data) => {
                 requests.writing = Some((block, data.clone()));
-                let block_bytes = data.len() as u64;
-                let offset = self.first_byte + u64::from(slot) * block_bytes;
+                let offset = self.first_byte + u64::from(slot) * self.block_bytes;
                 self.writes.push(FlashWrite { block, slot, offset, data });
             }
             awaited => requests.next = awaited,

@@ -278,3 +278,30 @@ async fn a_device_that_stalls_is_done_without() {
     volume.validate().unwrap();
     device.release();
 }
+
+/// The last block of a volume may be shorter than a slot: it stays off flash.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_last_block_hurts_no_other() {
+    for rule in ["evidence", "access", "second-miss"] {
+        let device = TestStore::new((128 * BLOCK) as usize, 4096, 1);
+        let size = 32 * BLOCK + 1024;
+        let store = TestStore::new(size as usize, 512, 1);
+        let flash = format!("128blk,rule={rule}");
+        let volume = open(with_flash(config(4, "lru"), &flash, 128, &device), &store);
+        for block in 0..=32_u64 {
+            let length = BLOCK.min(size - block * BLOCK);
+            let bytes = vec![block as u8 + 1; length as usize];
+            write(&volume, block * BLOCK, bytes).await.unwrap();
+        }
+        for _ in 0..5 {
+            for block in (0..=32_u64).rev() {
+                let length = BLOCK.min(size - block * BLOCK);
+                let data = read(&volume, block * BLOCK, length).await.unwrap();
+                assert!(data.iter().all(|&b| b == block as u8 + 1), "{rule}: block {block}");
+            }
+            settle().await;
+        }
+        assert!(flash_of(&volume).hits > 32, "{rule}");
+        volume.validate().unwrap();
+    }
+}
