@@ -1,9 +1,8 @@
 //! Flash below the miniature of a cell: what it learns of the memory above it, and what it counts.
-//! What it is told, and in which order, is what `undercroft_sim` tells a simulated level on flash.
 //!
 //! Not here: what goes to flash and what leaves (`undercroft_flash`).
 
-use undercroft_flash::{Evidence, Flash, FlashSpec, Slots};
+use undercroft_flash::{Below, Flash, FlashSpec, Reference, Slots};
 use undercroft_level::{Level, Referred};
 
 use crate::window::{IN_TURNOVER, Place, Totals, Window};
@@ -18,9 +17,7 @@ const TURNOVERS: u32 = 2;
 pub(crate) struct BelowMemory {
     /// Its size, in those of memory.
     pub(crate) times: u32,
-    flash: Flash<Slots>,
-    /// The evidence for the block in each frame of the memory.
-    evidence: Vec<Evidence>,
+    level: Below<Slots>,
     /// Reads that missed in memory and on flash.
     pub(crate) misses: Window,
     /// Blocks written to flash.
@@ -36,8 +33,7 @@ impl BelowMemory {
         let slots = Slots::new(memory.saturating_mul(times), seed);
         Self {
             times,
-            flash: Flash::new(slots, &FlashSpec::default(), 1),
-            evidence: vec![Evidence::None; memory as usize + 1],
+            level: Below::new(Flash::new(slots, &FlashSpec::default(), 1)),
             misses: Window::default(),
             written: Totals::default(),
             epochs: 0,
@@ -58,57 +54,36 @@ impl BelowMemory {
         memory: &Level,
         counts: Option<Place>,
     ) {
-        let before = referred.before.map(|frame| self.of(frame));
-        let evidence = if is_write {
-            self.flash.write(block, before, false).evidence
-        } else if referred.hit {
-            before.unwrap_or_default().hit()
-        } else {
-            let found = self.flash.read(block, false);
-            if let (None, Some(place)) = (found.slot, counts) {
-                self.misses.count(place);
-            }
-            found.evidence
-        };
-        self.left(memory, counts.is_some());
-        match referred.now {
-            Some(frame) => self.keep(frame, evidence),
-            None => self.flash.lent(block, evidence),
+        let Referred { hit, before, now } = referred;
+        let reference = Reference { block, is_write, is_streamed: false, hit, before };
+        let answer = self.level.referred(&reference);
+        if let (false, None, Some(place)) = (hit || is_write, answer.slot, counts) {
+            self.misses.count(place);
         }
+        self.left(memory, counts.is_some());
+        self.level.holds(block, now, answer.evidence);
     }
 
     /// The memory placed a block that nobody requested.
     pub(crate) fn arrived(&mut self, block: u64, memory: &Level, counts: bool) {
-        let (_, evidence) = self.flash.arrived(block);
+        let answer = self.level.arrived(block);
         self.left(memory, counts);
         if let Some(frame) = memory.frame(block) {
-            self.keep(frame, evidence);
+            self.level.holds(block, Some(frame), answer.evidence);
         }
     }
 
     /// The contents of a block are void.
     pub(crate) fn discard(&mut self, block: u64) {
-        self.flash.discard(block);
+        self.level.flash.discard(block);
     }
 
     /// Takes what left the memory.
     fn left(&mut self, memory: &Level, counts: bool) {
         for gone in memory.evicted() {
-            let slot = self.flash.left(gone.block, self.of(gone.frame));
+            let slot = self.level.left(gone.block, gone.frame);
             self.written.now += u64::from(counts && slot.is_some());
         }
-    }
-
-    fn of(&self, frame: u32) -> Evidence {
-        self.evidence.get(frame as usize).copied().unwrap_or_default()
-    }
-
-    fn keep(&mut self, frame: u32, evidence: Evidence) {
-        let frame = frame as usize;
-        if frame >= self.evidence.len() {
-            self.evidence.resize(frame + 1, Evidence::None);
-        }
-        self.evidence[frame] = evidence;
     }
 
     /// Ends the epoch.

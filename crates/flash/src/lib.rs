@@ -4,6 +4,7 @@
 //!
 //! * [`Flash`] is the level: what it learns of reads, writes and blocks that leave memory, and what
 //!   it answers (`level.rs`).
+//! * [`Below`] is the level with what it must know of the memory above it (`below.rs`).
 //! * [`Slots`] is the directory of what lies on flash (`slots.rs`): 5 bytes a block. Another one
 //!   can stand in its place ([`Directory`]), to measure what an order with links would bring.
 //! * `ghosts.rs` remembers blocks that left memory and are not on flash: 2 bytes for each that lies
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod below;
 mod directory;
 mod ghosts;
 mod level;
@@ -31,6 +33,7 @@ mod spec;
 mod superblock;
 mod voids;
 
+pub use below::{Answer, Below, Reference};
 pub use directory::{Directory, Evidence, Slot};
 pub use level::{Changed, Flash, FlashCounts, Found};
 pub use slots::{Slots, WAYS};

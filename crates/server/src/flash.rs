@@ -4,6 +4,7 @@
 //! Not here: how the device is opened and divided (`process/flash_device.rs`), and what lies in the
 //! slots (`shard/flash_level.rs`).
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,6 +41,8 @@ pub struct FlashPart {
     pub(crate) first_byte: u64,
     /// Number of slots, each of one block of the volume.
     pub(crate) slots: u32,
+    /// Keeps others out of it.
+    pub(crate) _owned: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl FlashMedium {
@@ -73,7 +76,7 @@ impl FlashMedium {
 impl FlashPart {
     /// The part of a device from a byte on, with so many slots of one block.
     pub fn new(medium: FlashMedium, spec: FlashSpec, first_byte: u64, slots: u32) -> Self {
-        Self { medium, spec, first_byte, slots }
+        Self { medium, spec, first_byte, slots, _owned: None }
     }
 
     /// The slots of one of `count` shards: the byte of the first, and their number.

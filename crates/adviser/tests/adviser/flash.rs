@@ -32,8 +32,8 @@ fn until_filled(
     filled.expect("enough was seen")
 }
 
-/// Reads of many blocks, which come back too late for memory: flash pays, and it is said so before
-/// it is full. How large it should be follows from what it gains.
+/// Blocks come back when memory has lost them. Flash pays then. The adviser says so before flash is
+/// full, and names the size from what each size gains.
 #[test]
 fn flash_pays_where_blocks_come_back_later_than_memory_keeps_them() {
     let mut random = SplitMix64::new(seed());

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 use undercroft_flash::{FirstPage, HEAD_BYTES, Superblock};
@@ -16,8 +16,8 @@ use undercroft_text::Bytes;
 
 use crate::config::{FlashConfig, VolumeConfig};
 use crate::flash::{FlashMedium, FlashPart};
-use crate::lock::sleep_lock;
 use crate::process::error::ServeError;
+use crate::process::flash_regions::Regions;
 
 /// Requests to the device at a time.
 const THREADS: usize = 32;
@@ -26,8 +26,7 @@ const THREADS: usize = 32;
 pub struct FlashDevice {
     medium: FlashMedium,
     config: FlashConfig,
-    /// The first byte that no volume has.
-    next: Mutex<u64>,
+    regions: Arc<Regions>,
 }
 
 impl FlashDevice {
@@ -38,9 +37,9 @@ impl FlashDevice {
     pub(crate) fn open(config: &FlashConfig) -> Result<Arc<Self>, ServeError> {
         let named = |what: String| format!("flash {}: {what}", config.path.display());
         let is_new = !config.path.exists();
-        let made = if is_new { format(&config.path, config.bytes) } else { check(config) };
-        made.map_err(|what| ServeError::Plan(named(what)))?;
         if is_new {
+            let made = format(&config.path, config.bytes);
+            made.map_err(|what| ServeError::Plan(named(what)))?;
             tracing::warn!("{}", named(format!("was created, {}", Bytes(config.bytes))));
         }
         let store = open(&config.path, true).or_else(|error| {
@@ -51,43 +50,45 @@ impl FlashDevice {
             open(&config.path, false)
         });
         let store = store.map_err(|error| ServeError::Work(format!("flash {error}")))?;
+        // Nobody else can change it any more.
+        check(config).map_err(|what| ServeError::Plan(named(what)))?;
         let there_are = store.facts().size;
         if there_are < config.bytes {
             let what = format!("has only {} now: format it again", Bytes(there_are));
             return Err(ServeError::Plan(named(what)));
         }
-        let next = Mutex::new(HEAD_BYTES);
+        let regions = Regions::new(HEAD_BYTES..config.bytes);
         let medium = FlashMedium::new(Arc::new(store));
-        Ok(Arc::new(Self { medium, config: config.clone(), next }))
+        Ok(Arc::new(Self { medium, config: config.clone(), regions }))
     }
 
-    /// Gives a volume its part of the device, as it is configured: `None` if it has none, or if the
-    /// rest is too small, which is logged.
+    /// Gives a volume its part of the device, as it is configured: `None` if it has none, or if
+    /// what is free is too small, which is logged. It comes back when the volume is gone.
     pub(crate) fn part(&self, volume: &VolumeConfig) -> Option<FlashPart> {
         let (block, shards) = (u64::from(volume.block_bytes), u64::from(volume.shards.max(1)));
         let slots = u32::try_from(volume.flash_bytes / block).unwrap_or(u32::MAX);
         if slots == 0 || volume.cache_blocks == 0 {
             return None;
         }
-        let mut next = sleep_lock(&self.next);
-        let first = next.next_multiple_of(block);
-        let end = first + u64::from(slots) * block;
-        if end > self.config.bytes || u64::from(slots) < shards {
+        let region = self.regions.take(u64::from(slots) * block, block);
+        let Some(region) = region.filter(|_| u64::from(slots) >= shards) else {
             tracing::warn!(
                 volume = volume.name,
-                "gets no flash: {} are left; volumes that were added get theirs at a restart",
-                Bytes(self.config.bytes.saturating_sub(first))
+                "gets no flash: it is to have {}, and {} are free",
+                Bytes(volume.flash_bytes),
+                Bytes(self.regions.bytes())
             );
             return None;
-        }
-        *next = end;
+        };
         let mut spec = self.config.spec.clone();
         let share = |bytes: u64| {
             (u128::from(bytes) * u128::from(slots) * u128::from(block)
                 / u128::from(self.config.bytes)) as u64
         };
         spec.budget = spec.budget.map(share);
-        Some(FlashPart::new(self.medium.clone(), spec, first, slots))
+        let first = region.range.start;
+        let part = FlashPart::new(self.medium.clone(), spec, first, slots);
+        Some(FlashPart { _owned: Some(Arc::new(region)), ..part })
     }
 }
 
@@ -187,6 +188,9 @@ mod tests {
         assert_eq!((second.first_byte, second.slots), (2 << 20, 512));
         assert_eq!(second.spec.budget.bytes(), Some(3 << 19));
         assert!(device.part(&one).is_none(), "nothing is left");
+        drop(first);
+        let first = device.part(&one).unwrap();
+        assert_eq!(first.first_byte, 1 << 20, "it has come back");
         let again = FlashDevice::open(&config(&path, "size=4MiB"));
         assert!(again.is_err_and(|error| error.to_string().contains("in use")));
         drop((device, first, second));

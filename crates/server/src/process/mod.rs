@@ -8,6 +8,7 @@ pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod error;
 pub(crate) mod flash_device;
+mod flash_regions;
 pub(crate) mod lending;
 pub(crate) mod listeners;
 pub(crate) mod memory_limit;

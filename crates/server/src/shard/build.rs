@@ -79,7 +79,7 @@ impl Shard {
         let below = config.eviction_sink.clone().map(Below::new);
         let flash = config.flash_part.as_ref().map(|part| {
             let place = (index, config.shards.max(1));
-            Box::new(FlashLevel::new(part, place, capacity, config.block_bytes, config.seed))
+            Box::new(FlashLevel::new(part, place, config.block_bytes, config.seed))
         });
         let watchers = Watchers { placement, digests, below, flash, ..Watchers::default() };
         Ok(Self {

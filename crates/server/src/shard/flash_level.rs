@@ -18,7 +18,7 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use undercroft_flash::{Directory as _, Evidence, Flash, Slot, Slots};
+use undercroft_flash::{Below, Directory as _, Evidence, Flash, Reference, Slot, Slots};
 use undercroft_level::{Referred, Request};
 
 use crate::clock;
@@ -33,9 +33,7 @@ const STAGED_BYTES: usize = 2 << 20;
 
 /// The watcher for a level on flash.
 pub(crate) struct FlashLevel {
-    level: Flash<Slots>,
-    /// Why each block in memory should go to flash, by its slot in memory.
-    evidence: Vec<Evidence>,
+    level: Below<Slots>,
     /// Blocks that left memory. The level decides about those of a reference after it, since its
     /// own block may be read from a slot that one of them gets.
     leaving: Vec<Leaver>,
@@ -54,6 +52,8 @@ pub(crate) struct FlashLevel {
     staged: usize,
     staged_max: usize,
     medium: FlashMedium,
+    /// Whether the device is off, and what lay there void.
+    is_off: bool,
     first_byte: u64,
     block_bytes: u64,
     began: Instant,
@@ -114,11 +114,10 @@ pub(crate) enum Place {
 }
 
 impl FlashLevel {
-    /// The level of the shard number `index` of `count`, with `capacity` blocks in memory.
+    /// The level of the shard number `index` of `count`.
     pub(crate) fn new(
         part: &FlashPart,
         (index, count): (u32, u32),
-        capacity: u32,
         block_bytes: u32,
         seed: u64,
     ) -> Self {
@@ -126,8 +125,7 @@ impl FlashLevel {
         let mut spec = part.spec.clone();
         spec.budget = spec.budget.map(|bytes| bytes / u64::from(count));
         Self {
-            level: Flash::new(Slots::new(slots, seed), &spec, block_bytes),
-            evidence: vec![Evidence::None; capacity as usize],
+            level: Below::new(Flash::new(Slots::new(slots, seed), &spec, block_bytes)),
             leaving: Vec::new(),
             is_due: false,
             changing: None,
@@ -137,6 +135,7 @@ impl FlashLevel {
             staged: 0,
             staged_max: STAGED_BYTES / block_bytes as usize,
             medium: part.medium.clone(),
+            is_off: false,
             first_byte,
             block_bytes: block_bytes.into(),
             began: clock::now(),
@@ -147,8 +146,8 @@ impl FlashLevel {
     /// What was counted so far.
     pub(crate) fn stats(&self) -> FlashStats {
         let mut stats = self.counters;
-        stats.add(self.level.counts());
-        stats.capacity_blocks = u64::from(self.level.directory().capacity());
+        stats.add(self.level.flash.counts());
+        stats.capacity_blocks = u64::from(self.level.flash.directory().capacity());
         stats.up = u64::from(!self.medium.is_off());
         stats
     }
@@ -159,12 +158,14 @@ impl FlashLevel {
             Event::Reads { request, referred, .. } | Event::Writes { request, referred } => {
                 self.referred(request, referred, geometry);
             }
-            Event::Entered { slot, .. } => self.keep(slot, Evidence::None),
+            Event::Entered { block, slot } => {
+                self.level.holds(block, Some(slot), Evidence::None);
+            }
             Event::Placed { block, slot } => {
                 self.settle_due(geometry);
-                let (_, evidence) = self.level.arrived(block);
+                let answer = self.level.arrived(block);
                 self.is_due = true;
-                self.keep(slot, evidence);
+                self.level.holds(block, Some(slot), answer.evidence);
             }
             Event::Left { block, slot, how, content, is_evicted: true, is_covered } => {
                 let contents = match how {
@@ -174,7 +175,7 @@ impl FlashLevel {
                     Leaving::Clean => Contents::of(block, content, geometry),
                 };
                 self.settle_due(geometry);
-                let evidence = self.of(slot);
+                let evidence = self.level.evidence_of(slot);
                 self.leaving.push(Leaver { block, evidence, contents });
             }
             Event::Left { block, is_evicted: false, .. } => self.fill(block, Contents::Nothing),
@@ -192,9 +193,6 @@ impl FlashLevel {
             }
             Event::Activated { block, .. } => {
                 self.changing = self.changing.filter(|&changing| changing != block);
-                for leaver in self.leaving.iter_mut().filter(|leaver| leaver.block == block) {
-                    leaver.contents = Contents::Later;
-                }
             }
             Event::Written { block, is_ok: false, .. } | Event::Unknown { block } => {
                 self.settle(geometry);
@@ -202,14 +200,13 @@ impl FlashLevel {
             }
             Event::RangeBegins { blocks } => {
                 self.settle(geometry);
-                self.level.discard_all(blocks);
+                self.level.flash.discard_all(blocks);
             }
             Event::ContentsUnknown => {
                 self.settle(geometry);
-                self.level.discard_all(&(0..=u64::MAX));
+                self.level.flash.discard_all(&(0..=u64::MAX));
             }
-            Event::Slots(slots) => self.evidence.resize(slots, Evidence::None),
-            Event::Replaced => self.evidence.fill(Evidence::None),
+            Event::Replaced => self.level.forget_evidence(),
             Event::Written { .. }
             | Event::Gone { .. }
             | Event::Returned { .. }
@@ -218,41 +215,41 @@ impl FlashLevel {
             | Event::WritesOut { .. }
             | Event::Filled { .. }
             | Event::Replaces { .. }
-            | Event::RangeEnds { .. } => {}
+            | Event::RangeEnds { .. }
+            | Event::Slots(_) => {}
         }
     }
 
     /// A client read or wrote a block.
     fn referred(&mut self, request: &Request, referred: Referred, geometry: &Geometry) {
         self.settle_due(geometry);
+        if !self.is_off && self.medium.is_off() {
+            self.is_off = true;
+            self.level.flash.discard_all(&(0..=u64::MAX));
+        }
         let Request { block, is_write, is_streamed, .. } = *request;
         self.changing = is_write.then_some(block);
-        let before = referred.before.map(|slot| self.of(slot));
-        let (evidence, write_to) = if is_write {
-            let changed = self.level.write(block, before, is_streamed);
-            if let Some(ended) = changed.ended {
-                self.drop_next(ended);
-            }
-            (changed.evidence, changed.write_to)
-        } else if referred.hit {
-            (before.unwrap_or_default().hit(), None)
-        } else {
-            let found = self.level.read(block, is_streamed);
-            (found.evidence, found.write_to)
-        };
-        match write_to {
+        if is_write {
+            // What it had is out of date.
+            let own = self.leaving.iter_mut().filter(|leaver| leaver.block == block);
+            own.for_each(|leaver| leaver.contents = Contents::Later);
+        }
+        let Referred { hit, before, now } = referred;
+        let reference = Reference { block, is_write, is_streamed, hit, before };
+        let answer = self.level.referred(&reference);
+        if let Some(ended) = answer.ended {
+            self.drop_next(ended);
+        }
+        match answer.write_to {
             // Only whole blocks fit.
             Some(_) if geometry.len(block) as u64 != geometry.block_bytes() => {
-                self.level.give_up(block);
+                self.level.flash.give_up(block);
             }
             Some(slot) => self.set_next(slot, Next::Awaited(block)),
             None => {}
         }
         self.is_due = true;
-        match referred.now {
-            Some(slot) => self.keep(slot, evidence),
-            None => self.level.lent(block, evidence),
-        }
+        self.level.holds(block, now, answer.evidence);
     }
 
     fn settle_due(&mut self, geometry: &Geometry) {
@@ -267,14 +264,16 @@ impl FlashLevel {
         if self.leaving.is_empty() {
             return;
         }
-        self.level.advance(clock::now().saturating_duration_since(self.began).as_micros() as u64);
+        self.level
+            .flash
+            .advance(clock::now().saturating_duration_since(self.began).as_micros() as u64);
         let mut leaving = std::mem::take(&mut self.leaving);
         for Leaver { block, evidence, contents } in leaving.drain(..) {
             if geometry.len(block) as u64 != geometry.block_bytes() {
                 self.end_copy(block);
                 continue;
             }
-            if let Some(slot) = self.level.left(block, evidence) {
+            if let Some(slot) = self.level.flash.left(block, evidence) {
                 self.set_next(slot, Next::Awaited(block));
             }
             self.fill(block, contents);
@@ -288,13 +287,13 @@ impl FlashLevel {
         if self.slots.is_empty() || matches!(contents, Contents::Later) {
             return;
         }
-        let Some(slot) = self.level.find(block) else { return };
+        let Some(slot) = self.level.flash.find(block) else { return };
         let waits = self.slots.get(&slot).is_some_and(|it| it.next.awaits(block));
         if !waits {
             return;
         }
         match contents {
-            Contents::Here(data) if self.staged < self.staged_max && !self.medium.is_off() => {
+            Contents::Here(data) if self.staged < self.staged_max && !self.is_off => {
                 self.staged += 1;
                 // A copy, because a slow device would keep the frame too long.
                 self.set_next(slot, Next::Data(block, Bytes::copy_from_slice(&data)));
@@ -302,7 +301,7 @@ impl FlashLevel {
             }
             _ => {
                 self.drop_next(slot);
-                self.level.give_up(block);
+                self.level.flash.give_up(block);
             }
         }
     }
@@ -311,8 +310,7 @@ impl FlashLevel {
     pub(crate) fn place_of(&mut self, block: u64, geometry: &Geometry) -> Place {
         // The block may have waited for a frame since it was asked for here.
         self.stop_reading(block);
-        let is_off = self.medium.is_off();
-        let Some(slot) = self.level.find(block).filter(|_| !is_off) else { return Place::Store };
+        let Some(slot) = self.level.flash.find(block) else { return Place::Store };
         let requests = self.slots.entry(slot).or_default();
         match (&requests.next, &requests.writing) {
             (Next::Data(_, data), _) => return Place::Data(data.clone()),
@@ -326,21 +324,21 @@ impl FlashLevel {
 
     /// Whether a block lies on flash.
     pub(crate) fn has(&mut self, block: u64) -> bool {
-        !self.medium.is_off() && self.level.find(block).is_some()
+        self.level.flash.find(block).is_some()
     }
 
     /// A read of a block from flash has ended.
     pub(crate) fn read_ended(&mut self, block: u64, is_ok: bool) {
         self.counters.failed_reads += u64::from(!is_ok);
         let Some(slot) = self.stop_reading(block) else { return };
-        if !is_ok && self.level.find(block) == Some(slot) {
+        if !is_ok && self.level.flash.find(block) == Some(slot) {
             self.end_copy(block);
         }
     }
 
     /// The copy of a block, if there is one, does not count any more.
     fn end_copy(&mut self, block: u64) {
-        if let Some(slot) = self.level.discard(block) {
+        if let Some(slot) = self.level.flash.discard(block) {
             self.drop_next(slot);
         }
     }
@@ -363,8 +361,8 @@ impl FlashLevel {
         let Some(requests) = self.slots.get_mut(&slot) else { return };
         requests.writing = None;
         let is_last = matches!(requests.next, Next::Nothing);
-        if !is_ok && is_last && self.level.find(write.block) == Some(slot) {
-            self.level.give_up(write.block);
+        if !is_ok && is_last && self.level.flash.find(write.block) == Some(slot) {
+            self.level.flash.give_up(write.block);
         }
         self.begin_write(slot);
     }
@@ -400,16 +398,6 @@ impl FlashLevel {
         }
     }
 
-    fn of(&self, slot: u32) -> Evidence {
-        self.evidence.get(slot as usize).copied().unwrap_or_default()
-    }
-
-    fn keep(&mut self, slot: u32, evidence: Evidence) {
-        if let Some(kept) = self.evidence.get_mut(slot as usize) {
-            *kept = evidence;
-        }
-    }
-
     /// Checks that the requests of slots are those that were counted.
     ///
     /// # Errors
@@ -427,7 +415,7 @@ impl FlashLevel {
                 self.reading.len()
             ));
         }
-        self.level.directory().validate()
+        self.level.flash.directory().validate()
     }
 }
 

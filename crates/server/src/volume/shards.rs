@@ -288,14 +288,14 @@ impl<'v> Work<'v> {
     pub(crate) fn release(&mut self) {
         self.steps = 0;
         if let Some((_, mut shard)) = self.guard.take() {
+            // Nothing frees frames any more: then nobody may wait for them.
+            if !shard.starved.is_empty() && shard.leaving() == 0 {
+                shard.resume_starved(&mut self.fx);
+            }
             let Blocks { watchers, geometry, .. } = &mut shard.blocks;
             if let Some(flash) = &mut watchers.flash {
                 flash.settle(geometry);
                 self.fx.store.flash_writes.append(&mut flash.writes);
-            }
-            // Nothing frees frames any more: then nobody may wait for them.
-            if !shard.starved.is_empty() && shard.leaving() == 0 {
-                shard.resume_starved(&mut self.fx);
             }
             if self.wakes_flusher && shard.dirty.waiting_count() > shard.dirty.bounds.high {
                 self.volume.flush_wanted.notify_one();

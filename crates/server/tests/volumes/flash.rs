@@ -1,6 +1,7 @@
 //! A level on flash below a volume's memory: it counts what the simulator counts, and no read
 //! returns anything but what was written last, whatever the device does.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -272,9 +273,10 @@ async fn a_device_that_stalls_is_done_without() {
     let failed = after.failed_reads - before.0.failed_reads;
     assert!(failed >= 16 && after.up == 0, "{after:?}");
     assert!(volume.stats().store_reads - before.1 >= failed);
-    // It is used no more.
+    // It is used no more, and nothing counts as a hit.
     all(0, 64).await;
-    assert_eq!(flash_of(&volume).failed_reads, after.failed_reads);
+    let last = flash_of(&volume);
+    assert_eq!((last.failed_reads, last.hits), (after.failed_reads, after.hits));
     volume.validate().unwrap();
     device.release();
 }
@@ -302,6 +304,64 @@ async fn a_short_last_block_hurts_no_other() {
             settle().await;
         }
         assert!(flash_of(&volume).hits > 32, "{rule}");
+        volume.validate().unwrap();
+    }
+}
+
+/// With placement at eviction, the evictions that a write shows can bring in blocks that drive out
+/// the block that is written, before its operation is queued. The client here is an LRU cache of 48
+/// blocks that tells nothing; the server reckons what it evicts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_drives_out_its_own_block_leaves_nothing_old() {
+    let mut random = Random::new(seed());
+    let blocks = 256;
+    for rule in ["evidence", "access"] {
+        let device = TestStore::new((512 * BLOCK) as usize, 4096, 1);
+        let store = TestStore::new((blocks * BLOCK) as usize, 512, 1);
+        let mut config =
+            with_flash(config(16, "lru"), &format!("512blk,rule={rule}"), 512, &device);
+        config.placement = "eviction,on-hit=keep".parse().unwrap();
+        (config.estimate, config.reload_at_once) = (true, true);
+        let volume = open(config, &store);
+        let mut model = vec![0_u8; blocks as usize];
+        // The blocks of the client's cache and those that it evicted last, the newest first.
+        let mut held = VecDeque::new();
+        let (mut placed, mut left) = (0, 30_000);
+        for step in 0..600_000_u32 {
+            // Until the reckoning is trusted nothing is placed.
+            let is_warm = placed > 0;
+            left -= u32::from(is_warm);
+            if left == 0 {
+                break;
+            }
+            let evicted = held.len().saturating_sub(48);
+            let is_write = is_warm && evicted > 0 && random.one_in(16);
+            let block = match is_write {
+                true => held[48 + random.below(evicted as u64) as usize],
+                false => random.below(blocks),
+            };
+            if held.iter().take(48).any(|&own| own == block) {
+                continue;
+            }
+            held.retain(|&other| other != block);
+            held.push_front(block);
+            held.truncate(72);
+            let offset = block * BLOCK;
+            if is_write {
+                model[block as usize] = random.next_u64() as u8 | 1;
+                let bytes = vec![model[block as usize]; BLOCK as usize];
+                write(&volume, offset, bytes).await.unwrap();
+            } else {
+                let data = read(&volume, offset, BLOCK).await.unwrap();
+                let expected = model[block as usize];
+                assert!(data.iter().all(|&b| b == expected), "{rule}: step {step}, block {block}");
+            }
+            if step % 4096 == 0 {
+                settle().await;
+                placed = volume.stats().cooperation.map_or(0, |counts| counts.known_evictions);
+            }
+        }
+        assert!(placed > 1000 && flash_of(&volume).hits > 1000, "{rule}: {placed}");
         volume.validate().unwrap();
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Not here: what goes to flash and what leaves (`undercroft_flash`).
 
-use undercroft_flash::{Directory, Evidence, Flash, Slot, Slots};
+use undercroft_flash::{Below, Directory, Evidence, Flash, Reference, Slot, Slots};
 use undercroft_level::{Evicted, Level, Referred, Streams};
 use undercroft_policy::{Context, Entry, Evictions, Policy, Spec};
 use undercroft_trace::BlockNames;
@@ -12,9 +12,7 @@ use crate::{Error, FlashLevel, FlashOutcome};
 
 /// A flash level in a running simulation, below the memory of one server.
 pub(crate) struct BelowMemory {
-    flash: Flash<Box<dyn Directory + Send>>,
-    /// The evidence for the block in each frame of the memory.
-    evidence: Vec<Evidence>,
+    level: Below<Box<dyn Directory + Send>>,
     /// The streams, and the real number of each block, by which they are recognised.
     streams: Option<(Streams, Vec<u64>)>,
     /// The number of each block in the directory: the real one, or its position if one of them is
@@ -54,8 +52,7 @@ impl BelowMemory {
         let keys = fitting.filter(|_| level.order.is_none());
         let streams = Streams::beyond(level.spec.sequential_bytes, block_bytes);
         Ok(Self {
-            flash: Flash::new(directory, &level.spec, block_bytes),
-            evidence: Vec::new(),
+            level: Below::new(Flash::new(directory, &level.spec, block_bytes)),
             // Without real numbers nothing is known of what lies in a row.
             streams: streams.zip(real),
             keys: keys.unwrap_or_else(|| (0..unique.into()).collect()),
@@ -67,17 +64,17 @@ impl BelowMemory {
 
     /// The time is so many microseconds since the start.
     pub(crate) fn advance(&mut self, now_us: u64) {
-        self.flash.advance(now_us);
+        self.level.flash.advance(now_us);
     }
 
     /// Whether a block lies here.
     pub(crate) fn has(&self, block: u64) -> bool {
-        self.flash.has(self.keys[block as usize])
+        self.level.flash.has(self.keys[block as usize])
     }
 
     /// The request with this number comes, counted from 0.
     pub(crate) fn at_request(&mut self, at: u64) {
-        self.flash.advance((at as f64 * self.us_per_request) as u64);
+        self.level.flash.advance((at as f64 * self.us_per_request) as u64);
     }
 
     /// The memory served a reference.
@@ -91,50 +88,30 @@ impl BelowMemory {
         let key = self.keys[block as usize];
         let streams = self.streams.as_mut();
         let is_streamed = streams.is_some_and(|(all, names)| all.note(names[block as usize]));
-        let before = referred.before.map(|frame| self.of(frame));
-        self.was_here = false;
-        let evidence = if is_write {
-            self.flash.write(key, before, is_streamed).evidence
-        } else if referred.hit {
-            before.unwrap_or_default().hit()
-        } else {
-            let found = self.flash.read(key, is_streamed);
-            self.was_here = found.slot.is_some();
-            found.evidence
-        };
+        let Referred { hit, before, now } = referred;
+        let reference = Reference { block: key, is_write, is_streamed, hit, before };
+        let answer = self.level.referred(&reference);
+        self.was_here = answer.slot.is_some();
         self.left(memory.evicted());
-        match referred.now {
-            Some(frame) => self.keep(frame, evidence),
-            None => self.flash.lent(key, evidence),
-        }
+        self.level.holds(key, now, answer.evidence);
     }
 
     /// The memory placed a block that nobody requested. `is_reload`: its contents had to be read.
     pub(crate) fn arrived(&mut self, block: u64, is_reload: bool, memory: &Level) {
-        let (slot, evidence) = self.flash.arrived(self.keys[block as usize]);
-        self.reloads += u64::from(is_reload && slot.is_some());
+        let key = self.keys[block as usize];
+        let answer = self.level.arrived(key);
+        self.reloads += u64::from(is_reload && answer.slot.is_some());
         self.left(memory.evicted());
         if let Some(frame) = memory.frame(block) {
-            self.keep(frame, evidence);
+            self.level.holds(key, Some(frame), answer.evidence);
         }
     }
 
     /// Blocks left the memory.
     pub(crate) fn left(&mut self, evicted: &[Evicted]) {
         for gone in evicted {
-            let evidence = self.of(gone.frame);
-            self.flash.left(self.keys[gone.block as usize], evidence);
+            self.level.left(self.keys[gone.block as usize], gone.frame);
         }
-    }
-
-    fn of(&self, frame: u32) -> Evidence {
-        self.evidence.get(frame as usize).copied().unwrap_or_default()
-    }
-
-    fn keep(&mut self, frame: u32, evidence: Evidence) {
-        let frame = frame as usize;
-        self.evidence.resize(self.evidence.len().max(frame + 1), Evidence::None);
-        self.evidence[frame] = evidence;
     }
 
     /// Whether the last read found its block here.
@@ -143,13 +120,18 @@ impl BelowMemory {
     }
 
     pub(crate) fn restart_counts(&mut self) {
-        self.flash.restart_counts();
+        self.level.flash.restart_counts();
         self.reloads = 0;
     }
 
     pub(crate) fn outcome(&self) -> FlashOutcome {
-        let capacity = self.flash.directory().capacity();
-        FlashOutcome { capacity, counts: *self.flash.counts(), reloads: self.reloads, timed: None }
+        let capacity = self.level.flash.directory().capacity();
+        FlashOutcome {
+            capacity,
+            counts: *self.level.flash.counts(),
+            reloads: self.reloads,
+            timed: None,
+        }
     }
 }
 

@@ -1,0 +1,86 @@
+//! The free ranges of the device for the level on flash, of which volumes have theirs for as long
+//! as they are open.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use crate::lock::sleep_lock;
+
+/// The free ranges, ascending; no two of them touch.
+pub(super) struct Regions(Mutex<Vec<Range<u64>>>);
+
+/// A range that is somebody's; dropping it gives it back.
+pub(super) struct Region {
+    of: Arc<Regions>,
+    pub(super) range: Range<u64>,
+}
+
+impl Regions {
+    pub(super) fn new(all: Range<u64>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(vec![all])))
+    }
+
+    /// The first `bytes` bytes in a row that are free, from a multiple of `alignment` on.
+    pub(super) fn take(self: &Arc<Self>, bytes: u64, alignment: u64) -> Option<Region> {
+        let mut free = sleep_lock(&self.0);
+        let fits = |range: &Range<u64>| {
+            let first = range.start.next_multiple_of(alignment);
+            first.checked_add(bytes).filter(|&end| end <= range.end).map(|end| first..end)
+        };
+        let (at, range) = free.iter().enumerate().find_map(|(at, it)| Some((at, fits(it)?)))?;
+        let whole = free[at].clone();
+        let rests = [whole.start..range.start, range.end..whole.end];
+        free.splice(at..=at, rests.into_iter().filter(|rest| !rest.is_empty()));
+        Some(Region { of: Arc::clone(self), range })
+    }
+
+    /// Bytes that are free.
+    pub(super) fn bytes(&self) -> u64 {
+        sleep_lock(&self.0).iter().map(|range| range.end - range.start).sum()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let mut free = sleep_lock(&self.of.0);
+        free.push(self.range.clone());
+        free.sort_unstable_by_key(|range| range.start);
+        free.dedup_by(|next, one| {
+            let touches = one.end == next.start;
+            if touches {
+                one.end = next.end;
+            }
+            touches
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use undercroft_random::{SplitMix64, testing::seed};
+
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_is_given_out_again_and_nothing_twice() {
+        let mut random = SplitMix64::new(seed());
+        let all = Regions::new(64..1024);
+        let mut taken: Vec<Region> = Vec::new();
+        for _ in 0..2000 {
+            if random.one_in(2) && !taken.is_empty() {
+                taken.swap_remove(random.below(taken.len() as u64) as usize);
+            } else if let Some(region) = all.take(1 + random.below(200), 1 << random.below(6)) {
+                let Range { start, end } = region.range;
+                assert!(start >= 64 && end <= 1024);
+                let overlaps = |other: &Region| other.range.start < end && start < other.range.end;
+                assert!(!taken.iter().any(overlaps), "{start}..{end}");
+                taken.push(region);
+            }
+            let used: u64 = taken.iter().map(|one| one.range.end - one.range.start).sum();
+            assert_eq!(all.bytes() + used, 960);
+        }
+        taken.clear();
+        assert_eq!(all.0.lock().unwrap().as_slice(), std::slice::from_ref(&(64..1024)));
+        assert!(all.take(961, 1).is_none() && all.take(u64::MAX, 1).is_none());
+    }
+}
