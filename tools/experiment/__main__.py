@@ -20,6 +20,7 @@ import sys
 import time
 import traceback
 
+import abreast
 import install
 import pictures
 import plan
@@ -110,28 +111,41 @@ def make(options, runs, missing):
     """Makes the missing runs; one that fails is left out, and two in a row end the program. Whether one has failed."""
     program = hashlib.sha256(options.undercroft.read_bytes()).hexdigest()[:12]
     failed = in_a_row = 0
-    for run in missing:
-        began = time.monotonic()
-        last = run.number == run.experiment.rounds
-        check = run.experiment.check == "each" or run.experiment.check == "last" and last
+    turns = plan.turns(missing)
+    for turn in turns:
         try:
-            result = trial.trial(options, run.experiment, run.arm, run.number, check)
+            results = made(options, turn)
         except Failure as failure:
             failed, in_a_row = failed + 1, in_a_row + 1
-            if in_a_row == 2 or len(missing) == 1:
+            if in_a_row == 2 or len(turns) == 1:
                 raise
             keep_logs(options.work)
-            print(f"experiment: {run.experiment.name}, {run.arm.name}: {failure}", file=sys.stderr, flush=True)
+            about = f"{turn[0].experiment.name}, round {turn[0].number}, {', '.join(run.arm.name for run in turn)}"
+            print(f"experiment: {about}: {failure}", file=sys.stderr, flush=True)
             processes.clean(options.work)
             continue
         in_a_row = 0
-        result["program"] = program
-        result["took_s"]["all"] = time.monotonic() - began
-        part = run.path.with_suffix(".part")
-        part.write_text(json.dumps(result, indent=1, default=str))
-        part.rename(run.path)
-        print(f"{line(result, run.experiment)}; {plan.left(runs)}", flush=True)
+        for run, result in zip(turn, results):
+            result["program"] = program
+            part = run.path.with_suffix(".part")
+            part.write_text(json.dumps(result, indent=1, default=str))
+            part.rename(run.path)
+            print(line(result, run.experiment), flush=True)
+        print(plan.left(runs), flush=True)
     return failed > 0
+
+
+def made(options, turn):
+    """Makes the runs that are made at the same time: their results."""
+    experiment, number = turn[0].experiment, turn[0].number
+    check = experiment.check == "each" or experiment.check == "last" and number == experiment.rounds
+    if experiment.at_once:
+        return abreast.round_of(options, turn, check)
+    began = time.monotonic()
+    home = options.work / "run"
+    result = trial.trial(options, experiment, turn[0].arm, number, check, home, abreast.Alone())
+    result["took_s"]["all"] = time.monotonic() - began
+    return [result]
 
 
 def present(folder, experiment):
@@ -191,8 +205,9 @@ def keep_logs(work):
             logs = work / "failed"
             shutil.rmtree(logs, ignore_errors=True)
             logs.mkdir()
-            for path in (work / "run").glob("*.log"):
-                shutil.copy(path, logs)
+            run = work / "run"
+            for path in run.glob("**/*.log"):
+                shutil.copy(path, logs / str(path.relative_to(run)).replace("/", "-"))
         except OSError:
             traceback.print_exc()
 

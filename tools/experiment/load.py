@@ -101,10 +101,12 @@ class Running:
         end(self.process, signal.SIGINT, 5)
 
 
-def warm_up(options, database, load, server):
-    """Runs until the hit ratio is steady and the cache grows no more, within the bounds of the file: what was seen."""
+def warm_up(options, database, load, server, others):
+    """Runs until the hit ratio is steady and the cache grows no more, within the bounds of the file, and until that is so
+    of other runs at the same time: what was seen."""
     steps = []
     with Scope() as scope:
+        others.begin()
         tpcc = Running(scope, options, database, load.threads, 3600, False)
         began, before = time.monotonic(), server.stats()
         while True:
@@ -124,7 +126,7 @@ def warm_up(options, database, load, server):
             before = now
             is_steady = steady(steps[-3:], load.warmup_points, now["d"]["capacity_blocks"])
             elapsed = now["at_s"] - began
-            if elapsed >= load.warmup and is_steady or elapsed >= load.warmup_max:
+            if others.all_say(elapsed >= load.warmup and is_steady or elapsed >= load.warmup_max):
                 break
         tpcc.stop()
     return {"steady": is_steady, "seconds": elapsed, "steps": steps}

@@ -21,7 +21,8 @@ class Run:
 
     def longest_s(self):
         load = self.experiment.load
-        return load.warmup_max + load.seconds * (2 if load.rate else 1) + BESIDE_S
+        longest = load.warmup_max + load.seconds * (2 if load.rate else 1) + BESIDE_S
+        return longest / len(self.experiment.arms) if self.experiment.at_once else longest
 
 
 def order(experiments, results):
@@ -34,6 +35,15 @@ def order(experiments, results):
                 path = results / experiment.name / f"{number:03}-{place + 1:02}.json"
                 runs.append(Run(experiment, experiment.arms[place], number, path))
     return runs
+
+
+def turns(missing):
+    """Missing runs that are made at the same time: those of a round, or one alone."""
+    at_once = {}
+    for run in missing:
+        together = (run.experiment.name, run.number) if run.experiment.at_once else run.path
+        at_once.setdefault(together, []).append(run)
+    return list(at_once.values())
 
 
 def left(runs):

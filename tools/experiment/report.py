@@ -192,8 +192,9 @@ def table(folder):
     database, load = one["database"], one["load"]
     pace = f"{load['rate']} transactions a minute" if load["rate"] else f"{load['threads']} threads that never pause"
     size = f"{one['database_mib']:,.0f} MiB (warehouses: {database['warehouses']})"
+    at_once = ", all arms of a round at the same time" if one["at_once"] else ""
     about = f"{database['kind']} {database['version']}, {size}, {database['pool_mib']} MiB of its own cache, {pace}, "
-    lines = [f"{one['title']}: {about}{load['seconds']} s measured in each run. Medians, with ranges in brackets."]
+    lines = [f"{one['title']}: {about}{load['seconds']} s measured in each run{at_once}. Medians, with ranges in brackets."]
     lines += [f"Disk: `{json.dumps(one['disk'])}`, of the log `{json.dumps(one['log_disk'])}`.", ""]
     lines += [medians(arms, figures)]
     if len(arms) > 1:

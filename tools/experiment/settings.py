@@ -83,6 +83,8 @@ class Experiment:
     log_disk: dict
     arms: list
     rounds: int = 3
+    # The arms of a round at the same time, or one after the other.
+    at_once: bool = False
     # When the database is checked: after each run, after those of the last round, or never.
     check: str = "each"
     # Arms that the others are compared with; default: the first one.

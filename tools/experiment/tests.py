@@ -4,12 +4,16 @@ import json
 import pathlib
 import random
 import tempfile
+import types
 import unittest
+from unittest import mock
 
+import abreast
 import pairs
 import plan
 import report
 import settings
+from processes import Failure
 
 HERE = pathlib.Path(__file__).parent
 COUNTED = {"server": {"d": {"reads": 1000, "read_hits": 400, "store_reads": 600}}, "tracker": {}}
@@ -19,7 +23,7 @@ def result(experiment, arm, number, transactions):
     """What a run leaves behind, made up."""
     tpcc = {"transactions": transactions, "new_orders": transactions // 2, "seconds": 120, "failed": 0, "kinds": {}}
     return {
-        "title": experiment.title, "against": experiment.against, "arm": arm.name, "round": number, "program": "1",
+        "title": experiment.title, "against": experiment.against, "at_once": experiment.at_once, "arm": arm.name, "round": number, "program": "1",
         "database": {"pool_mib": 32, "version": "1"} | vars(experiment.database), "database_mib": 512, "checks": {},
         "disk": experiment.disk, "log_disk": experiment.log_disk, "load": vars(experiment.load), "tpcc": tpcc,
         "warm_up": {"steady": number != 2, "steps": []}, "counted": COUNTED, "before": COUNTED, "after": COUNTED,
@@ -73,6 +77,14 @@ class Runs(unittest.TestCase):
         self.assertEqual(len(self.runs), sum(one.rounds * len(one.arms) for one in self.experiments))
         self.assertEqual(len({run.path for run in self.runs}), len(self.runs))
 
+    def test_arms_at_once_are_one_turn(self):
+        turns = plan.turns(self.runs)
+        self.assertEqual([run for turn in turns for run in turn], self.runs)
+        for turn in turns:
+            experiment = turn[0].experiment
+            self.assertEqual(len(turn), len(experiment.arms) if experiment.at_once else 1)
+            self.assertEqual(len({run.number for run in turn}), 1)
+
     def test_no_arm_is_always_first(self):
         for experiment in self.experiments:
             first = {}
@@ -81,6 +93,35 @@ class Runs(unittest.TestCase):
                     first.setdefault(run.number, run.arm.name)
             counts = [list(first.values()).count(arm.name) for arm in experiment.arms]
             self.assertLessEqual(max(counts) - min(counts), 1)
+
+    def round(self, trial):
+        runs = next(turn for turn in plan.turns(self.runs) if len(turn) > 1)
+        with mock.patch("trial.trial", trial):
+            return runs, abreast.round_of(types.SimpleNamespace(work=self.results), runs, False)
+
+    def test_arms_of_a_round_warm_up_until_the_last_is_steady(self):
+        def trial(_options, _experiment, arm, _number, _check, home, others):
+            steps, wanted = 0, 1 + int(home.name)
+            others.begin()
+            while True:
+                steps += 1
+                if others.all_say(steps >= wanted):
+                    break
+            others.begin()
+            return {"arm": arm.name, "steps": steps, "took_s": {}}
+
+        runs, results = self.round(trial)
+        self.assertEqual([result["arm"] for result in results], [run.arm.name for run in runs])
+        self.assertEqual({result["steps"] for result in results}, {len(runs)})
+
+    def test_a_round_fails_with_the_arm_that_failed(self):
+        def trial(_options, _experiment, _arm, _number, _check, home, others):
+            if home.name == "1":
+                raise Failure("the disk is full")
+            others.begin()
+
+        with self.assertRaisesRegex(Failure, "the disk is full"):
+            self.round(trial)
 
     def test_time_left_is_as_that_of_the_runs_before(self):
         self.assertRegex(plan.left(self.runs), r"^0 of \d+ runs are made, at most \d+\.\d hours left$")

@@ -100,10 +100,10 @@ def processors():
     return dict(zip(names, map(int, pathlib.Path("/proc/stat").read_text().split()[1:])))
 
 
-def measured(options, experiment, arm, database, server, process):
+def measured(options, experiment, arm, database, server, process, others):
     """Warms up, runs the load, and reads all counters around it."""
     size = database.mib()
-    warm = load.warm_up(options, database, experiment.load, server)
+    warm = load.warm_up(options, database, experiment.load, server, others)
 
     def read_counters():
         counters = {"server": server.stats(), "database": database.counters(), "tracker": tracker()}
@@ -116,7 +116,9 @@ def measured(options, experiment, arm, database, server, process):
             return json.loads(run([options.undercroft, "attach", "--check", process.pid, "--json"]))
         return {}
 
+    others.begin()
     tpcc, before, after = load.measure(options, database, experiment.load, read_counters)
+    others.ended()
     counted = {name: difference(before[name], after[name]) for name in before}
     return {"database_mib": size, "warm_up": warm, "tpcc": tpcc, "counted": counted, "before": before, "after": after}
 
@@ -155,20 +157,34 @@ def said_by(command):
 
 
 def prepare(options, experiment):
-    """Makes the golden copy that all runs of an experiment begin with, in a new folder of a run: both folders."""
-    home = options.work / "run"
+    """Makes the golden copy that all runs of an experiment begin with, as its disks have it: its folder."""
+    home = new_home(options.work / "run")
+    place = golden.make(options, experiment.database, home)
+    for name, model in (("d", experiment.disk), ("log", experiment.log_disk)):
+        golden.dealt(place, name, model, sizes(experiment)[name])
+    return place
+
+
+def sizes(experiment):
+    """Of the volumes, in MiB."""
+    return {"d": golden.data_mib(experiment.database), "log": golden.LOG_MIB}
+
+
+def new_home(home):
+    """An empty folder for a run."""
     shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(mode=0o755)
-    return golden.make(options, experiment.database, home), home
+    home.mkdir(mode=0o755, parents=True)
+    return home
 
 
-def trial(options, experiment, arm, number, check):
-    """Runs an arm once. Everything that it starts has ended when it returns or fails."""
-    place, home = prepare(options, experiment)
-    sizes = {"d": golden.data_mib(experiment.database), "log": golden.LOG_MIB}
-    models = {"d": experiment.disk, "log": experiment.log_disk}
-    files = {name: golden.copy(place, name, models[name], sizes[name], home) for name in sizes}
+def trial(options, experiment, arm, number, check, home, others):
+    """Runs an arm once, in a folder, beside other runs or none. Everything that it starts has ended when it returns or
+    fails."""
+    new_home(home)
     database = databases.make(experiment.database, home, options.tools)
+    place = golden.folder(options, experiment.database, database.version())
+    models = {"d": experiment.disk, "log": experiment.log_disk}
+    files = {name: golden.copy(place, name, models[name], size, home) for name, size in sizes(experiment).items()}
     if experiment.load.rate:
         database.connections = load.terminals(experiment.load.rate) + 50
     raw = experiment.database.layout == "raw"
@@ -176,14 +192,14 @@ def trial(options, experiment, arm, number, check):
     with Scope() as scope:
         specifications = volumes(experiment, arm, files)
         server, upper = serve(scope, home, options.undercroft, specifications, arm.volume)
-        devices = {name: device(scope, upper, name) for name in sizes}
+        devices = {name: device(scope, upper, name) for name in files}
         golden.attach(scope, database, devices)
         database.configure()
         forget()
         pool = mebibytes(arm.pool or experiment.database.pool)
         before, group = attached(options, arm, database, upper, raw), in_own_group()
         with database.running(pool, before, group=group) as process:
-            result = measured(options, experiment, arm, database, server, process)
+            result = measured(options, experiment, arm, database, server, process, others)
         forget()
         served = server.stats()["d"]
     ran = time.time()
@@ -194,6 +210,7 @@ def trial(options, experiment, arm, number, check):
         "experiment": experiment.name,
         "title": experiment.title,
         "against": experiment.against,
+        "at_once": experiment.at_once,
         "arm": arm.name,
         "round": number,
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
