@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZES")]
     l2: Option<String>,
     /// Policies to compare with LRU: a list
-    #[arg(long, value_name = "POLICIES", default_value = "arc,mq,lirs,2q,w-tinylfu")]
+    #[arg(long, value_name = "POLICIES", default_value = "auto,mq,lfru,arc,lirs,2q,w-tinylfu")]
     policy: String,
     /// Simulate every request; without it, of more than 8 million that arrive a sample of the
     /// blocks is simulated, and its error said
