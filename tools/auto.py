@@ -149,6 +149,32 @@ def halves(cells):
     return table(["half", "cells", "within 0.5", "within 1", "within 1.5", "mean", "worst"], lines)
 
 
+def second_level(cells):
+    """The cells of databases and programs from below a client."""
+    below = lambda name: " below" in name or name in ("PostgreSQL", "MariaDB")
+    return {key: cell for key, cell in cells.items() if below(key[0])}
+
+
+def goals(cells, changes):
+    """What was to be reached, and what was: shares in per cent at least, mean and worst at most."""
+    none, lines = (0, 0), []
+    for what, of, shares, mean, worst in [
+        ("all cells of this page", cells, (88, 97), -0.1, 1.5),
+        ("second level: databases and programs below a client", second_level(cells), none, -0.1, 1.2),
+        ("streams joined from several", changes, none, -0.3, 1.7),
+    ]:
+        behind = regrets(of)
+        found = [100 * sum(r <= bound for r in behind) / len(behind) for bound in (0.5, 1)]
+        pairs = [(f"{share:.0f} % ({least} %)" if least else f"{share:.0f} %", round(share) >= least)
+                 for share, least in zip(found, shares)]
+        pairs += [(f"{value:.2f} ({most})", round(value, 2) <= most)
+                  for value, most in [(sum(behind) / len(behind), mean), (max(behind), worst)]]
+        missed = [name for name, (_, is_met) in zip(["within 0.5", "within 1", "mean", "worst"], pairs) if not is_met]
+        verdict = f"**missed**: {', '.join(missed)}" if missed else "met"
+        lines.append([what, str(len(of)), *(text for text, _ in pairs), verdict])
+    return table(["found (goal)", "cells", "within 0.5", "within 1", "mean", "worst", "verdict"], lines)
+
+
 def all_cells(cells):
     lines = []
     for (name, size), cell in cells.items():
@@ -230,6 +256,7 @@ def main():
     text = DOC.read_text()
     policies = list(next(iter(cells.values())))
     text = put(text, "policies", f"{len(cells)} cells.\n\n" + summary(cells, policies))
+    text = put(text, "goals", goals(cells, changes))
     text = put(text, "halves", halves(cells))
     text = put(text, "cells", all_cells(cells))
     text = put(text, "joined", all_cells(changes))
