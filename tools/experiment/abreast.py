@@ -99,6 +99,9 @@ def received(receiver):
 def one(options, run, check, together, sender):
     """The process of a run: what it sends is the result, or why there is none."""
     try:
+        # It was forked while they were held back.
+        SIGNALS.depth = 0
+        SIGNALS.deliver()
         home = options.work / "run" / str(together.place)
         sender.send(trial.trial(options, run.experiment, run.arm, run.number, check, home, together))
     except Failure as failure:

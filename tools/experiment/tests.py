@@ -1,9 +1,12 @@
 """Tests of what needs no machine: intervals, the order and the time of runs, the report and its place in a page."""
 
 import json
+import os
 import pathlib
 import random
+import signal
 import tempfile
+import time
 import types
 import unittest
 from unittest import mock
@@ -11,6 +14,7 @@ from unittest import mock
 import abreast
 import pairs
 import plan
+import processes
 import report
 import settings
 from processes import Failure
@@ -113,6 +117,19 @@ class Runs(unittest.TestCase):
         runs, results = self.round(trial)
         self.assertEqual([result["arm"] for result in results], [run.arm.name for run in runs])
         self.assertEqual({result["steps"] for result in results}, {len(runs)})
+
+    def test_the_processes_of_a_round_end_when_they_are_asked(self):
+        def trial(_options, _experiment, _arm, _number, _check, home, _others):
+            if home.name == "0":
+                os.kill(os.getppid(), signal.SIGTERM)
+            time.sleep(60)
+
+        began = time.monotonic()
+        with mock.patch("processes.SIGNALS.raised", False), mock.patch("processes.SIGNALS.number", None):
+            processes.SIGNALS.listen()
+            with self.assertRaises(processes.Interrupted):
+                self.round(trial)
+        self.assertLess(time.monotonic() - began, 30)
 
     def test_a_round_fails_with_the_arm_that_failed(self):
         def trial(_options, _experiment, _arm, _number, _check, home, others):
