@@ -33,6 +33,12 @@ def rows_of(program, traces, policies):
     return rows
 
 
+def parameters(program, traces):
+    """The table of what the policies that the paper tuned are tuned to."""
+    rows = [[trace.name] + [f"`{tuned(program, trace, policy)}`" for policy in TRIED] for trace in traces]
+    return "Parameters with the most hits, summed over the sizes:", ["trace", *TRIED], rows
+
+
 def is_open(cell):
     """Where LRU comes near to OPT the cache has room for nearly everything, and all policies are alike."""
     row, i = cell
@@ -89,9 +95,8 @@ def table2(program, traces):
     ]  # fmt: skip
     shown = {f"published: {name}": row for name, row in theirs.items()} | ours
     panels = panels_of(shown, traces, without=("lfu", "mru"))
-    rows = [[trace.name] + [f"`{tuned(program, trace, policy)}`" for policy in TRIED] for trace in traces]
     tables = [row.table(f"Published, {name} (not public):", "size") for name, row in theirs.items()]
-    tables.append(("Parameters with the most hits, summed over the sizes:", ["trace", *TRIED], rows))
+    tables.append(parameters(program, traces))
     for trace in traces:
         above_it = f"below {trace.client:,} blocks" if trace.client else "client's cache not known"
         tables.append(ours[trace.name].table(f"{trace.name} ({trace.what}; {above_it}):"))
@@ -162,7 +167,7 @@ def figure8(program, traces):
     policies = list(published.FIGURE8)
     ours, theirs = rows_of(program, traces, policies), published.figure8()
     claims = []
-    for other in ("arc", "lirs"):
+    for other in ("arc", "lirs", "fbr", "lfru"):
         claims.append(judge(
             f"MQ above {other.upper()}", f"MQ hits more often than {other.upper()} at every size "
             f"(HP Disk, 32 MB: {published.FIGURE8['mq']} against {published.FIGURE8[other]} %)",
@@ -175,4 +180,5 @@ def figure8(program, traces):
     rows = [["HP Disk (not public)", "32 MB"] + [one(v) for v in published.FIGURE8.values()]]
     for name, row in ours.items():
         rows += [[name, size] + [one(row.hits[p][i]) for p in policies] for i, size in enumerate(row.sizes)]
-    return Findings(claims, panels, [("Hit ratios in per cent:", ["trace", "blocks", *policies], rows)])
+    ratios = ("Hit ratios in per cent:", ["trace", "blocks", *policies], rows)
+    return Findings(claims, panels, [parameters(program, traces), ratios])
