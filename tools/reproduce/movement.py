@@ -163,7 +163,8 @@ def figure7(program, traces):
     said = "the space is below 2.6 % of the cache"
     claim = judge("space below 2.6 %", said, lambda share: share < 2.6, most, "at most {:.2f} %")
     shown = {scheme: values for scheme, values in spaces.items() if max(values) > 0}
-    panel = Panel("published: below 2.6 %", shown, "", "space, % of the cache", [t.name for t in traces], False)
+    names = [trace.name for trace in traces]
+    panel = Panel("published: below 2.6 %", shown, "", "space, % of the cache", names, False, band=(0, 2.6))
     rows = [[trace.name] + [f"{values[i]:.3f}" for values in spaces.values()] for i, trace in enumerate(traces)]
     caption = "The most space of any size, in per cent of the blocks' data:"
     return Findings([claim], [panel], [(caption, ["trace", *schemes], rows)])
