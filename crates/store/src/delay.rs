@@ -20,7 +20,7 @@ use undercroft_text::Time;
 use crate::kind::{Description, Kind, StoreSpec, Words};
 use crate::open::{OpenOptions, invalid};
 use crate::parse::{Parsed, TIME_MAX, Text, write_options};
-use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Version, Zeroing};
 use undercroft_random::SplitMix64;
 
 /// How long requests take.
@@ -221,6 +221,10 @@ impl Store for DelayStore {
 
     fn astray(&self) -> Answer<Option<String>> {
         self.inner.astray()
+    }
+
+    fn version(&self) -> Answer<Option<Version>> {
+        self.inner.version()
     }
 
     fn losses(&self) -> Option<u64> {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use tokio::sync::watch;
 
 use crate::medium::{buffers_bytes, cut, pieces_bytes, wrap};
-use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Version, Zeroing};
 use undercroft_random::SplitMix64;
 
 pub(crate) use spec::KINDS;
@@ -358,6 +358,10 @@ impl Store for FailStore {
 
     fn astray(&self) -> Answer<Option<String>> {
         self.inner.astray()
+    }
+
+    fn version(&self) -> Answer<Option<Version>> {
+        self.inner.version()
     }
 
     fn losses(&self) -> Option<u64> {

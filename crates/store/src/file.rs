@@ -7,6 +7,7 @@ pub(crate) mod lock;
 mod many;
 mod medium_io;
 mod spec;
+mod version;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -22,9 +23,11 @@ use rustix::io::Errno;
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready, wrap};
 use crate::open::invalid;
 use crate::pool::IoPool;
-use crate::store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
+use crate::store::{
+    Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Version, Zeroing,
+};
 
-use durability::Durability;
+use durability::{Durability, Durable};
 use holes::Holes;
 use medium_io::MediumIo;
 pub(crate) use spec::KINDS;
@@ -156,7 +159,10 @@ impl FileStore {
                 opened.size
             )));
         }
-        let holes = Holes::new(&opened.file, opened.sector_bytes, opened.size)?;
+        let is_file = opened.sector_bytes.is_none();
+        let beside = is_file.then(|| version::nameless_beside(path)).and_then(Result::ok);
+        let asked = beside.as_ref().unwrap_or(&opened.file);
+        let holes = Holes::new(asked, opened.sector_bytes, opened.size)?;
         let facts = Facts {
             size: opened.size,
             alignment,
@@ -210,12 +216,6 @@ impl FileStore {
             answer.await.unwrap_or_else(|_| Err(inner.medium.fault_of_all(doing, panicked())))
         })
     }
-}
-
-/// Whether a change is already durable.
-enum Durable {
-    Already,
-    No,
 }
 
 impl Store for FileStore {
@@ -320,6 +320,12 @@ impl Store for FileStore {
     fn astray(&self) -> Answer<Option<String>> {
         let inner = Arc::clone(&self.inner);
         let asked = self.pool.run(move || inner.astray());
+        Box::pin(async move { asked.await.ok().flatten() })
+    }
+
+    fn version(&self) -> Answer<Option<Version>> {
+        let inner = Arc::clone(&self.inner);
+        let asked = self.pool.run(move || version::of(inner.io.file(), &inner.path));
         Box::pin(async move { asked.await.ok().flatten() })
     }
 

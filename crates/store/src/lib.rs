@@ -32,5 +32,5 @@ pub use open::{AWAY, OnWarning, OpenOptions, Upstream};
 pub use parse::{Parsed, Setting, SpecError, Text, write_options};
 pub use span::SpanStore;
 pub use store::{
-    Absence, Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, OnLoss, Store, Zeroing,
+    Absence, Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, OnLoss, Store, Version, Zeroing,
 };

@@ -56,6 +56,16 @@ pub struct ManyWrite {
     pub data: Vec<Bytes>,
 }
 
+/// What tells whether somebody else has changed a store; see [`Store::version`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Another number: it is another store, or has another size.
+    pub identity: u64,
+    /// When it was changed last, in nanoseconds since 1970. The system sets it, and nobody can set
+    /// it back.
+    pub changed_ns: u64,
+}
+
 /// Receives the results of many writes, in their order. It is called once, on any thread, or
 /// dropped without a call if the store fails altogether.
 pub type ManyWritten = Box<dyn FnOnce(Vec<io::Result<()>>) + Send>;
@@ -139,6 +149,12 @@ pub trait Store: Send + Sync + 'static {
     /// another one, for example since a new file was renamed to it. The store itself goes on with
     /// what was opened. `None`: nothing, as far as is known.
     fn astray(&self) -> Answer<Option<String>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    /// What is known of its last change, whoever made it: read anew from the medium. `None`: this
+    /// store cannot tell.
+    fn version(&self) -> Answer<Option<Version>> {
         Box::pin(std::future::ready(None))
     }
 

@@ -16,6 +16,12 @@ pub(super) struct Durability {
     failed: OnceLock<Errno>,
 }
 
+/// Whether a change is already durable.
+pub(super) enum Durable {
+    Already,
+    No,
+}
+
 impl Durability {
     /// Fails if an earlier flush failed.
     pub(super) fn check(&self) -> io::Result<()> {

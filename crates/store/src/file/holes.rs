@@ -34,6 +34,7 @@ struct Ability {
 }
 
 impl Holes {
+    /// `file`: the medium, or a file beside it.
     pub(super) fn new(file: &File, sector_bytes: Option<u32>, size: u64) -> io::Result<Holes> {
         let holes = Holes {
             punch: Ability::default(),
@@ -44,8 +45,8 @@ impl Holes {
         match sector_bytes {
             // Without this support the kernel would write the zeroes itself, page by page.
             Some(_) => holes.punch.set_missing(!device_zeroes_fast(file)?),
-            // Punching a hole behind the end changes nothing, and tells whether holes are
-            // supported. It fails on a read-only file, which needs no holes.
+            // Punching a hole behind the end changes nothing but the file's times, and tells
+            // whether holes are supported. It fails on a read-only file, which needs no holes.
             None => drop(holes.punch.call(file, PUNCH, size, 4096)),
         }
         Ok(holes)

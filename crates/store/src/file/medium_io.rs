@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
-use super::Durable;
+use super::durability::Durable;
 use crate::medium::{gather, scatter};
 use crate::store::Buffer;
 

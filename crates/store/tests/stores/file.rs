@@ -372,3 +372,40 @@ async fn conforms_on_a_block_device() {
     assert_eq!(read(&store, 99, 2).await.unwrap(), [5, 0]);
     assert_eq!(read(&store, 9099, 2).await.unwrap(), [0, 5]);
 }
+
+/// Reads leave the version as it is; every change, by whomever, makes it another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_tells_of_every_change() {
+    let folder = folder();
+    let path = folder.path().join("file");
+    let store = open(&path, &sized(1 << 20));
+    // The clock of a file's times has steps of some milliseconds.
+    let tick = || std::thread::sleep(std::time::Duration::from_millis(20));
+    let first = store.version().await.unwrap();
+    tick();
+    read(&store, 0, 4096).await.unwrap();
+    assert_eq!(store.version().await, Some(first));
+    write(&store, 0, &[1; 4096]).await.unwrap();
+    let second = store.version().await.unwrap();
+    assert_eq!(second.identity, first.identity);
+    assert!(second.changed_ns > first.changed_ns);
+    drop(store);
+    tick();
+    let store = open(&path, &FileOptions::default());
+    assert_eq!(store.version().await, Some(second), "opening it changes nothing");
+    drop(store);
+    // Somebody else changes it, and puts its own time back.
+    let file = File::options().write(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut &file, b"x").unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    drop(file);
+    let store = open(&path, &FileOptions::default());
+    let third = store.version().await.unwrap();
+    assert!(third.changed_ns > second.changed_ns);
+    drop(store);
+    std::fs::remove_file(&path).unwrap();
+    let other = open(&path, &sized(1 << 20)).version().await.unwrap();
+    let larger = open(&folder.path().join("file2"), &sized(2 << 20)).version().await.unwrap();
+    assert!(other.changed_ns > third.changed_ns);
+    assert_ne!(larger.identity, third.identity);
+}
