@@ -35,6 +35,10 @@ impl<D: Directory + ?Sized> Directory for Box<D> {
     fn block_in(&self, slot: Slot) -> Option<u64> {
         (**self).block_in(slot)
     }
+
+    fn has_room(&self) -> bool {
+        (**self).has_room()
+    }
 }
 
 /// What is on flash, and which block goes next.
@@ -64,6 +68,11 @@ pub trait Directory {
 
     /// The block in a slot.
     fn block_in(&self, slot: Slot) -> Option<u64>;
+
+    /// Whether many slots may be emptied now: the ends of copies may have to be written down.
+    fn has_room(&self) -> bool {
+        true
+    }
 }
 
 /// Why a block in memory should go to flash when it leaves memory. Keep one for each frame.

@@ -255,6 +255,20 @@ impl<D: Directory> Flash<D> {
         }
     }
 
+    /// Empties some of the slots whose copies a long discard has ended, a bounded number. Returns
+    /// whether there may be more. With a journal, sweep to the end before the store changes.
+    pub fn sweep(&mut self) -> bool {
+        if self.directory.has_room() {
+            self.counts.ended += self.voids.sweep(&mut self.directory);
+        }
+        !self.voids.is_empty()
+    }
+
+    /// Whether slots of blocks of this range, or of one that it overlaps, are still to be swept.
+    pub fn is_void(&self, blocks: &RangeInclusive<u64>) -> bool {
+        self.voids.overlaps(blocks)
+    }
+
     /// What was to be written to the slot of a block was not. The copy does not count.
     pub fn give_up(&mut self, block: u64) {
         let Some(slot) = self.directory.find(block) else { return };
@@ -266,7 +280,7 @@ impl<D: Directory> Flash<D> {
     /// The slot of a block that is on flash.
     pub fn find(&mut self, block: u64) -> Option<Slot> {
         if !self.voids.is_empty() {
-            self.counts.ended += self.voids.sweep(&mut self.directory);
+            self.sweep();
             if self.voids.contains(block) {
                 self.end_copy(block);
             }
@@ -329,5 +343,10 @@ impl<D: Directory> Flash<D> {
     /// The directory.
     pub fn directory(&self) -> &D {
         &self.directory
+    }
+
+    /// The directory, for what the level has no part in: entering copies and committing.
+    pub fn directory_mut(&mut self) -> &mut D {
+        &mut self.directory
     }
 }

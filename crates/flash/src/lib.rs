@@ -10,7 +10,11 @@
 //! * `ghosts.rs` remembers blocks that left memory and are not on flash: 2 bytes for each that lies
 //!   there.
 //! * [`Rule`] says what goes to flash, and `admission.rs` how a budget of writes is kept.
-//! * [`Superblock`] is the first page of a device.
+//! * [`Recorded`] is the directory with a [`Journal`], so that what lies on flash is found after a
+//!   restart ([`recover`]): `recorded.rs`, `journal.rs`, `pages.rs`, `recovery.rs`. What a caller
+//!   must keep to is in `journal.rs`.
+//! * `voids.rs` has ranges of blocks whose copies count no more and are still to be swept.
+//! * [`Superblock`] is the first page of a device, and [`Parts`] lists the parts of the volumes.
 //! * [`FlashSpec`] is the configuration as a person writes it.
 //!
 //! A newcomer lives in memory. When a block leaves memory, it is written to flash if there is
@@ -27,7 +31,12 @@ mod admission;
 mod below;
 mod directory;
 mod ghosts;
+mod journal;
 mod level;
+mod pages;
+mod parts;
+mod recorded;
+mod recovery;
 mod slots;
 mod spec;
 mod superblock;
@@ -35,7 +44,12 @@ mod voids;
 
 pub use below::{Answer, Below, Reference};
 pub use directory::{Directory, Evidence, Slot};
+pub use journal::{Commit, Journal, metadata_bytes};
 pub use level::{Changed, Flash, FlashCounts, Found};
+pub use pages::Stamp;
+pub use parts::{PARTS_AT, PARTS_BYTES, Part, Parts};
+pub use recorded::Recorded;
+pub use recovery::{NotWarm, recover};
 pub use slots::{Slots, WAYS};
 pub use spec::{Budget, FlashSpec, Rule, SpecError};
 pub use superblock::{FirstPage, HEAD_BYTES, PAGE_BYTES, Superblock};

@@ -81,6 +81,36 @@ impl Slots {
         }
     }
 
+    /// Puts a block into a slot, whatever lies there: it was found after a restart. Returns `false`
+    /// if it is a slot of another set, or there is none of this number. The caller sees to it that
+    /// the block does not stay in two slots ([`doubles`](Self::doubles)).
+    #[must_use]
+    pub fn restore(&mut self, slot: Slot, block: u64) -> bool {
+        match self.numbers.split(block) {
+            Some((set, rest)) if slot / self.ways == set => {
+                self.rests[slot as usize] = rest;
+                self.states[slot as usize] =
+                    TAKEN | (Evidence::WasThere as u8) << EVIDENCE_SHIFT | 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The slots whose block lies in an earlier slot of its set too. There are none unless
+    /// [`restore`](Self::restore) put it there.
+    pub fn doubles(&self) -> Vec<Slot> {
+        let mut doubles = Vec::new();
+        for set in 0..self.sets {
+            let taken = self.slots_of(set).filter(|&slot| self.states[slot] & TAKEN != 0);
+            let mut rests: Vec<_> = taken.map(|slot| (self.rests[slot], slot as Slot)).collect();
+            rests.sort_unstable();
+            let pairs = rests.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+            doubles.extend(pairs.map(|pair| pair[1].1));
+        }
+        doubles
+    }
+
     fn number_in(&self, set: u32, slot: usize) -> u64 {
         self.numbers.join(set, self.rests[slot])
     }

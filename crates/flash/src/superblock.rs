@@ -11,7 +11,7 @@ pub const HEAD_BYTES: u64 = 1 << 20;
 const MAGIC: &[u8; 16] = b"undercroft flash";
 
 /// The layout that is written here. Another number is another layout, which is refused.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Where the parts of the page lie.
 const VERSION_AT: usize = 16;
