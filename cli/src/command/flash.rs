@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 
-use undercroft_server::process::{FirstPage, first_page, format};
+use undercroft_server::process::{FirstPage, first_page, format, parts};
 use undercroft_text::Bytes;
 
 use crate::error::Error;
@@ -60,6 +60,13 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
                 FirstPage::Foreign => "not for flash".to_owned(),
             };
             writeln!(out, "{name}: {what}")?;
+            if let FirstPage::Ours(own) = page {
+                let parts = parts(path, own.bytes);
+                for part in parts.map_err(|what| Error::Work(format!("{name}: {what}")))?.all() {
+                    let (size, block) = (Bytes(part.bytes), Bytes(part.block_bytes.into()));
+                    writeln!(out, "  {size} of volume {}, in blocks of {block}", part.name)?;
+                }
+            }
         }
     }
     Ok(())

@@ -63,6 +63,75 @@ async fn a_level_on_flash_spares_a_slow_store_its_reads() {
     assert_eq!(server.stop(), 0);
 }
 
+/// Waits until so many blocks would be found after a restart.
+async fn until_durable(server: &Server, least: u64) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while flash(server, "durable") < least {
+        assert!(Instant::now() < deadline, "{} blocks are durable", flash(server, "durable"));
+        // What the store may still lose is not entered.
+        server.connect("v").await.flush().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Warm after `kill -9` and after an end in order, with what was written last; cold after somebody
+/// else has changed the store, or without `restart=warm`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_finds_what_lay_on_flash() {
+    let place = Place::new();
+    let mut data = seeded("restart").bytes((BLOCKS * BLOCK) as usize);
+    place.write("v.img", &data);
+    let volume = "--volume v=file:v.img,cache=128KiB,policy=lru";
+    let warm = format!("--flash flash,size=4MiB,budget=off,restart=warm {volume}");
+    let mut server = place.serve(&warm);
+    for _ in 0..3 {
+        read_all(&server, &data).await;
+    }
+    until_durable(&server, BLOCKS / 2).await;
+    for round in 0..3 {
+        let client = server.connect("v").await;
+        let new = seeded("restart, again").bytes(4096);
+        for block in [3 + round, 77, 200] {
+            let at = (block * BLOCK) as usize;
+            data[at..at + 4096].copy_from_slice(&new);
+            write(&client, block * BLOCK, new.clone()).await.unwrap();
+        }
+        drop(client);
+        let durable = flash(&server, "durable");
+        if round == 1 {
+            assert_eq!(server.stop(), 0);
+        } else {
+            server.kill();
+        }
+        let info = text(&place.undercroft("flash info flash").stdout);
+        assert!(info.contains("3MiB of volume v, in blocks of 4KiB"), "{info}");
+        server = place.serve(&warm);
+        let found = flash(&server, "durable");
+        assert!(found >= durable.min(BLOCKS / 2), "round {round}: {found} of {durable}");
+        read_all(&server, &data).await;
+        let hits = flash(&server, "hits");
+        assert!(hits >= found / 2, "round {round}: {hits} hits of {found}");
+        read_all(&server, &data).await;
+        until_durable(&server, BLOCKS / 2).await;
+    }
+    assert_eq!(server.stop(), 0);
+
+    data[..4096].copy_from_slice(&seeded("somebody else").bytes(4096));
+    place.write("v.img", &data);
+    let server = place.serve(&warm);
+    assert_eq!(flash(&server, "durable"), 0);
+    read_all(&server, &data).await;
+    assert_eq!(flash(&server, "hits"), 0);
+    assert_eq!(server.stop(), 0);
+
+    let cold = place.serve(&format!("--flash flash,size=4MiB {volume}"));
+    assert_eq!(flash(&cold, "durable"), 0);
+    assert_eq!(cold.stop(), 0);
+    let server = place.serve(&warm);
+    assert_eq!(flash(&server, "durable"), 0, "it lies there no more");
+    assert_eq!(server.stop(), 0);
+}
+
 #[test]
 fn nothing_else_is_overwritten() {
     let place = Place::new();

@@ -361,6 +361,10 @@ counters! {
     failed_reads: counter(Unit::Blocks, "failed_read_blocks");
     /// Blocks whose write to flash failed.
     failed_writes: counter(Unit::Blocks, "failed_write_blocks");
+    /// Blocks on flash that the server finds there after a restart.
+    durable: gauge(Unit::Blocks, "durable_blocks");
+    /// Pages of 4 KiB that were written to flash so that they are found.
+    journal_pages: counter(Unit::Of("pages"), "journal_pages");
     /// Blocks that the volume's part of flash has room for.
     capacity_blocks: gauge(Unit::Blocks, "capacity_blocks");
     /// Shards whose flash is used: none after too many failures.

@@ -1,8 +1,10 @@
 //! A volume's part of a device for the flash level: where its slots lie, and whether the device is
 //! still used.
 //!
-//! Not here: how the device is opened and divided (`process/flash_device.rs`), and what lies in the
-//! slots (`shard/flash_level.rs`).
+//! Not here: how the device is opened and divided (`process/flash_device.rs`), what lies in the
+//! slots (`shard/flash_level.rs`), and what an earlier server left there (`flash/journals.rs`).
+
+mod journals;
 
 use std::any::Any;
 use std::fmt;
@@ -13,6 +15,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use undercroft_flash::FlashSpec;
 use undercroft_store::Store;
+
+pub(crate) use journals::FlashJournals;
+pub use journals::FlashPlace;
 
 /// Blocks that are written to a device at a time; more would make its reads wait.
 const WRITES_AT_ONCE: usize = 4;
@@ -41,6 +46,8 @@ pub struct FlashPart {
     pub(crate) first_byte: u64,
     /// Number of slots, each of one block of the volume.
     pub(crate) slots: u32,
+    /// Present if the level is to be warm after a restart.
+    pub(crate) journals: Option<Arc<FlashJournals>>,
     /// Keeps others out of it.
     pub(crate) _owned: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -76,7 +83,7 @@ impl FlashMedium {
 impl FlashPart {
     /// The part of a device from a byte on, with so many slots of one block.
     pub fn new(medium: FlashMedium, spec: FlashSpec, first_byte: u64, slots: u32) -> Self {
-        Self { medium, spec, first_byte, slots, _owned: None }
+        Self { medium, spec, first_byte, slots, journals: None, _owned: None }
     }
 
     /// The slots of one of `count` shards: the byte of the first, and their number.

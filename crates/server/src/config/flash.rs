@@ -16,6 +16,8 @@ pub struct FlashConfig {
     pub bytes: u64,
     /// What goes there.
     pub spec: FlashSpec,
+    /// Whether what lies there is used after a restart.
+    pub warm: bool,
 }
 
 impl FromStr for FlashConfig {
@@ -25,13 +27,20 @@ impl FromStr for FlashConfig {
         let wrong = |what: &str| {
             format!(
                 " '{text}': {what}; expected PATH,size=SIZE, then budget=SIZE/day or off, \
-                 rule=evidence, access or second-miss"
+                 rule=evidence, access or second-miss, restart=cold or warm"
             )
         };
         let (path, rest) = text.split_once(',').ok_or_else(|| wrong("the size is missing"))?;
         let (size, rest): (Vec<_>, Vec<_>) =
             rest.split(',').partition(|word| word.starts_with("size="));
         let [size] = size[..] else { return Err(wrong("one size is needed")) };
+        let (restart, rest): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|word| word.starts_with("restart="));
+        let warm = match restart[..] {
+            [] | ["restart=cold"] => false,
+            ["restart=warm"] => true,
+            _ => return Err(wrong("restart is cold or warm")),
+        };
         let size = &size["size=".len()..];
         let Ok(Bytes(bytes)) = size.parse() else { return Err(wrong("that is no size")) };
         let words: Vec<_> = std::iter::once(size).chain(rest).collect();
@@ -46,7 +55,7 @@ impl FromStr for FlashConfig {
         if spec.budget == Budget::Unsaid {
             spec.budget = Budget::Bytes(bytes);
         }
-        Ok(Self { path: path.into(), bytes, spec })
+        Ok(Self { path: path.into(), bytes, spec, warm })
     }
 }
 
@@ -54,6 +63,7 @@ impl fmt::Display for FlashConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = self.spec.to_string();
         let rest = spec.split_once(',').map_or(String::new(), |(_, rest)| format!(",{rest}"));
-        write!(f, "{},size={}{rest}", self.path.display(), Bytes(self.bytes))
+        let restart = if self.warm { ",restart=warm" } else { "" };
+        write!(f, "{},size={}{rest}{restart}", self.path.display(), Bytes(self.bytes))
     }
 }

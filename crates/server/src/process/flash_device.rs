@@ -1,32 +1,49 @@
 //! Opens the device or file for the level on flash, and divides it among the volumes.
 //!
-//! What lies there from an earlier run is not used: the level is cold after each start. Nothing is
-//! written to a device that was not formatted for this, and to no file that somebody else made.
+//! What lies there from an earlier run is used if the level is to be warm after a restart
+//! (`restart=warm`), and the store can tell that nobody else has changed it: then the directory of
+//! parts in the device's head says where it is. Nothing is written to a device that was not
+//! formatted for this, and to no file that somebody else made.
 
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use bytes::Bytes as Data;
 use rustix::fs::FallocateFlags;
-use undercroft_flash::{FirstPage, HEAD_BYTES, Superblock};
-use undercroft_store::{FileOptions, FileStore, Store as _};
+use tokio::time::timeout;
+use undercroft_flash::{
+    FirstPage, HEAD_BYTES, PAGE_BYTES, PARTS_AT, PARTS_BYTES, Part, Parts, Superblock,
+};
+use undercroft_store::{FileOptions, FileStore, Store};
 use undercroft_text::Bytes;
 
 use crate::config::{FlashConfig, VolumeConfig};
-use crate::flash::{FlashMedium, FlashPart};
+use crate::flash::{FlashMedium, FlashPart, FlashPlace};
+use crate::lock::sleep_lock;
 use crate::process::error::ServeError;
-use crate::process::flash_regions::Regions;
+use crate::process::flash_regions::{Region, Regions};
 
 /// Requests to the device at a time.
 const THREADS: usize = 32;
+
+/// How long a write of the directory of parts may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The device, of which parts are given to volumes.
 pub struct FlashDevice {
     medium: FlashMedium,
     config: FlashConfig,
     regions: Arc<Regions>,
+    /// What the device's directory lists, of this run and of earlier ones.
+    parts: Mutex<Parts>,
+    /// Held while the directory is written.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl FlashDevice {
@@ -58,19 +75,28 @@ impl FlashDevice {
             return Err(ServeError::Plan(named(what)));
         }
         let regions = Regions::new(HEAD_BYTES..config.bytes);
-        let medium = FlashMedium::new(Arc::new(store));
-        Ok(Arc::new(Self { medium, config: config.clone(), regions }))
+        let parts = parts(&config.path, config.bytes);
+        let parts = Mutex::new(parts.map_err(|what| ServeError::Work(named(what)))?);
+        let (medium, writing) = (FlashMedium::new(Arc::new(store)), tokio::sync::Mutex::default());
+        Ok(Arc::new(Self { medium, config: config.clone(), regions, parts, writing }))
     }
 
     /// Gives a volume its part of the device, as it is configured: `None` if it has none, or if
-    /// what is free is too small, which is logged. It comes back when the volume is gone.
-    pub(crate) fn part(&self, volume: &VolumeConfig) -> Option<FlashPart> {
+    /// what is free is too small, or the device fails, which is logged. It comes back when the
+    /// volume is gone. `store`: that of the volume.
+    pub(crate) async fn part(&self, volume: &VolumeConfig, store: &dyn Store) -> Option<FlashPart> {
         let (block, shards) = (u64::from(volume.block_bytes), u64::from(volume.shards.max(1)));
         let slots = u32::try_from(volume.flash_bytes / block).unwrap_or(u32::MAX);
         if slots == 0 || volume.cache_blocks == 0 {
             return None;
         }
-        let region = self.regions.take(u64::from(slots) * block, block);
+        let bytes = u64::from(slots) * block;
+        let known = self.known(volume, bytes);
+        let region = known.as_ref().and_then(|(range, _)| self.regions.take_these(range));
+        let is_known = region.is_some();
+        let alignment = block.max(PAGE_BYTES as u64);
+        let region = region
+            .or_else(|| self.regions.take(bytes, alignment, &self.listed_beside(&volume.name)));
         let Some(region) = region.filter(|_| u64::from(slots) >= shards) else {
             tracing::warn!(
                 volume = volume.name,
@@ -86,10 +112,109 @@ impl FlashDevice {
                 / u128::from(self.config.bytes)) as u64
         };
         spec.budget = spec.budget.map(share);
-        let first = region.range.start;
-        let part = FlashPart::new(self.medium.clone(), spec, first, slots);
-        Some(FlashPart { _owned: Some(Arc::new(region)), ..part })
+        let (range, region) = (region.range.clone(), Arc::new(region));
+        let version = if self.config.warm { store.version().await } else { None };
+        let (part, listed) = if let Some(version) = version {
+            let id = known.filter(|_| is_known).map(|(_, id)| id);
+            let (block_bytes, shards) = (volume.block_bytes, volume.shards.max(1));
+            let place = FlashPlace { range, block_bytes, shards, id };
+            let new = RandomState::new().hash_one(0);
+            let (part, id, found) =
+                FlashPart::with_journals(self.medium.clone(), spec, &place, version, new).await;
+            match found {
+                Ok(blocks) => tracing::warn!(volume = volume.name, blocks, "flash is warm"),
+                Err(why) => tracing::warn!(volume = volume.name, "flash is cold: {why}"),
+            }
+            (part, Some(id))
+        } else {
+            (FlashPart::new(self.medium.clone(), spec, range.start, slots), None)
+        };
+        if let Err(why) = self.list(volume, &region, listed).await {
+            let name = &volume.name;
+            tracing::warn!(volume = name, "gets no flash: the directory cannot be written: {why}");
+            return None;
+        }
+        Some(FlashPart { _owned: Some(region), ..part })
     }
+
+    /// Where a volume's part was in an earlier run, if it was as it is to be now, and its identity.
+    fn known(&self, volume: &VolumeConfig, bytes: u64) -> Option<(Range<u64>, u64)> {
+        let parts = sleep_lock(&self.parts);
+        let part = parts.find(&volume.name).filter(|part| {
+            let shape = (part.bytes, part.block_bytes, part.shards);
+            self.config.warm && shape == (bytes, volume.block_bytes, volume.shards.max(1))
+        })?;
+        Some((part.first_byte..part.first_byte + part.bytes, part.id))
+    }
+
+    /// Where the directory lists parts of other volumes than this one.
+    fn listed_beside(&self, name: &str) -> Vec<Range<u64>> {
+        let parts = sleep_lock(&self.parts);
+        let others = parts.all().iter().filter(|part| part.name != name);
+        others.map(|part| part.first_byte..part.first_byte + part.bytes).collect()
+    }
+
+    /// Lists a volume's region as its part, with this identity, or not at all, and no other part
+    /// there; durably before the region is used.
+    async fn list(
+        &self,
+        volume: &VolumeConfig,
+        region: &Arc<Region>,
+        id: Option<u64>,
+    ) -> Result<(), String> {
+        let _one_at_a_time = self.writing.lock().await;
+        let range = &region.range;
+        let mut parts = sleep_lock(&self.parts).clone();
+        let is_in_the_way = |part: &&Part| {
+            let overlaps =
+                part.first_byte < range.end && range.start < part.first_byte + part.bytes;
+            overlaps || part.name == volume.name
+        };
+        let names: Vec<_> =
+            parts.all().iter().filter(is_in_the_way).map(|part| part.name.clone()).collect();
+        names.iter().for_each(|name| _ = parts.remove(name));
+        if let Some(id) = id {
+            parts.insert(Part {
+                name: volume.name.clone(),
+                first_byte: range.start,
+                bytes: range.end - range.start,
+                block_bytes: volume.block_bytes,
+                shards: volume.shards.max(1),
+                id,
+            })?;
+        }
+        if parts == *sleep_lock(&self.parts) {
+            return Ok(());
+        }
+        let (byte, copy) = parts.next_copy();
+        let (device, region) = (Arc::clone(&self.medium.store), Arc::clone(region));
+        let written = tokio::spawn(async move {
+            // What is written late would list a region that has become somebody else's.
+            let _held = region;
+            device.write(byte, vec![Data::from(copy)], false).await?;
+            device.flush().await
+        });
+        let written = timeout(PATIENCE, written).await.map_err(|_| "no answer".to_owned())?;
+        written.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        parts.copied();
+        *sleep_lock(&self.parts) = parts;
+        Ok(())
+    }
+}
+
+/// The directory of parts of a device with so many bytes.
+///
+/// # Errors
+/// It cannot be read.
+pub fn parts(path: &Path, device_bytes: u64) -> Result<Parts, String> {
+    let read = |byte| {
+        let mut copy = vec![0; PARTS_BYTES];
+        File::open(path)?.read_exact_at(&mut copy, byte)?;
+        io::Result::Ok(copy)
+    };
+    let [one, other] = PARTS_AT.map(read);
+    let one = one.map_err(|error| error.to_string())?;
+    Ok(Parts::read(&one, &other.map_err(|error| error.to_string())?, device_bytes))
 }
 
 /// Makes a file of so many bytes for flash, or prepares a device; what is there is lost.
@@ -109,6 +234,9 @@ pub fn format(path: &Path, bytes: u64) -> Result<(), String> {
         }
         let id = undercroft_random::hash(std::process::id().into())
             ^ std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
+        // What an earlier format listed lies there no more.
+        PARTS_AT.into_iter().try_for_each(|byte| file.write_all_at(&vec![0; PARTS_BYTES], byte))?;
+        file.sync_all()?;
         file.write_all_at(&Superblock { bytes, id }.page(), 0)?;
         file.sync_all()
     };
@@ -165,6 +293,8 @@ fn check(config: &FlashConfig) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use undercroft_store::MemoryStore;
+
     use super::*;
 
     fn config(path: &Path, rest: &str) -> FlashConfig {
@@ -176,20 +306,24 @@ mod tests {
         VolumeConfig { flash_bytes, ..VolumeConfig::new(name, 64, policy) }
     }
 
-    #[test]
-    fn a_new_file_is_made_and_what_is_something_else_stays_as_it_is() {
+    #[tokio::test]
+    async fn a_new_file_is_made_and_what_is_something_else_stays_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("flash");
         let device = FlashDevice::open(&config(&path, "size=4MiB,budget=3MiB/day")).unwrap();
         assert_eq!(path.metadata().unwrap().len(), 4 << 20);
         let (one, other) = (volume("one", 1 << 20), volume("other", 2 << 20));
-        let (first, second) = (device.part(&one).unwrap(), device.part(&other).unwrap());
+        let memory = MemoryStore::new(1 << 20).unwrap();
+        let (first, second) = (
+            device.part(&one, &memory).await.unwrap(),
+            device.part(&other, &memory).await.unwrap(),
+        );
         assert_eq!((first.first_byte, first.slots), (1 << 20, 256));
         assert_eq!((second.first_byte, second.slots), (2 << 20, 512));
         assert_eq!(second.spec.budget.bytes(), Some(3 << 19));
-        assert!(device.part(&one).is_none(), "nothing is left");
+        assert!(device.part(&one, &memory).await.is_none(), "nothing is left");
         drop(first);
-        let first = device.part(&one).unwrap();
+        let first = device.part(&one, &memory).await.unwrap();
         assert_eq!(first.first_byte, 1 << 20, "it has come back");
         let again = FlashDevice::open(&config(&path, "size=4MiB"));
         assert!(again.is_err_and(|error| error.to_string().contains("in use")));
@@ -218,6 +352,48 @@ mod tests {
         File::options().write(true).open(&disk).unwrap().set_len(5 << 20).unwrap();
         let cut = FlashDevice::open(&config(&disk, "size=8MiB"));
         assert!(cut.is_err_and(|error| error.to_string().contains("has only 5MiB")));
+    }
+
+    /// Parts are where they were, unless they are to be others; and what is somebody else's now is
+    /// nobody's any more.
+    #[tokio::test]
+    async fn volumes_find_their_parts_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("flash");
+        let options = FileOptions { size: Some(1 << 20), ..FileOptions::default() };
+        let store = FileStore::open(&folder.path().join("store"), &options).unwrap();
+        let warm = config(&path, "size=8MiB,restart=warm");
+        let listed = || {
+            let parts = parts(&path, 8 << 20).unwrap();
+            let of = |part: &Part| (part.name.clone(), part.first_byte, part.id);
+            parts.all().iter().map(of).collect::<Vec<_>>()
+        };
+        let (one, other) = (volume("one", 2 << 20), volume("other", 3 << 20));
+        let device = FlashDevice::open(&warm).unwrap();
+        let first = device.part(&one, &store).await.unwrap();
+        let second = device.part(&other, &store).await.unwrap();
+        assert!(first.journals.is_some() && first.slots < 512 && first.slots > 500);
+        let both = listed();
+        assert_eq!(both.len(), 2);
+        drop((device, first, second));
+        // In another order, and beside one that was not there.
+        let device = FlashDevice::open(&warm).unwrap();
+        let third = device.part(&volume("third", 1 << 20), &store).await.unwrap();
+        let second = device.part(&other, &store).await.unwrap();
+        let first = device.part(&one, &store).await.unwrap();
+        assert!(both.iter().all(|part| listed().contains(part)), "{both:?}, {:?}", listed());
+        drop((device, first, second, third));
+        // A larger one has room only where others were, and a store without a version is not
+        // listed.
+        let device = FlashDevice::open(&warm).unwrap();
+        let second = device.part(&volume("other", 4 << 20), &store).await.unwrap();
+        let first = device.part(&one, &MemoryStore::new(1 << 20).unwrap()).await.unwrap();
+        let names: Vec<_> = listed().into_iter().map(|(name, ..)| name).collect();
+        assert!(first.journals.is_none() && names == ["other"], "{names:?}");
+        drop((device, first, second));
+        let device = FlashDevice::open(&config(&path, "size=8MiB")).unwrap();
+        let second = device.part(&volume("other", 4 << 20), &store).await.unwrap();
+        assert!(second.journals.is_none() && listed().is_empty(), "cold");
     }
 
     #[test]

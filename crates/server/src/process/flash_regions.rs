@@ -20,14 +20,37 @@ impl Regions {
         Arc::new(Self(Mutex::new(vec![all])))
     }
 
-    /// The first `bytes` bytes in a row that are free, from a multiple of `alignment` on.
-    pub(super) fn take(self: &Arc<Self>, bytes: u64, alignment: u64) -> Option<Region> {
-        let mut free = sleep_lock(&self.0);
+    /// The first `bytes` bytes in a row that are free, from a multiple of `alignment` on; outside
+    /// these ranges if that is possible.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        bytes: u64,
+        alignment: u64,
+        spared: &[Range<u64>],
+    ) -> Option<Region> {
+        let free = sleep_lock(&self.0).clone();
         let fits = |range: &Range<u64>| {
             let first = range.start.next_multiple_of(alignment);
             first.checked_add(bytes).filter(|&end| end <= range.end).map(|end| first..end)
         };
-        let (at, range) = free.iter().enumerate().find_map(|(at, it)| Some((at, fits(it)?)))?;
+        let without = |free: Vec<Range<u64>>, spared: &Range<u64>| {
+            let parts = |one: Range<u64>| {
+                let before = one.start..one.end.min(spared.start).max(one.start);
+                let after = one.start.max(spared.end).min(one.end)..one.end;
+                [before, after]
+            };
+            free.into_iter().flat_map(parts).collect()
+        };
+        let rest = spared.iter().fold(free.clone(), without);
+        let range = rest.iter().find_map(fits).or_else(|| free.iter().find_map(fits))?;
+        self.take_these(&range)
+    }
+
+    /// These bytes, if they are free.
+    pub(super) fn take_these(self: &Arc<Self>, range: &Range<u64>) -> Option<Region> {
+        let (mut free, range) = (sleep_lock(&self.0), range.clone());
+        let has = |whole: &Range<u64>| whole.start <= range.start && range.end <= whole.end;
+        let at = free.iter().position(has)?;
         let whole = free[at].clone();
         let rests = [whole.start..range.start, range.end..whole.end];
         free.splice(at..=at, rests.into_iter().filter(|rest| !rest.is_empty()));
@@ -69,7 +92,8 @@ mod tests {
         for _ in 0..2000 {
             if random.one_in(2) && !taken.is_empty() {
                 taken.swap_remove(random.below(taken.len() as u64) as usize);
-            } else if let Some(region) = all.take(1 + random.below(200), 1 << random.below(6)) {
+            } else if let Some(region) = all.take(1 + random.below(200), 1 << random.below(6), &[])
+            {
                 let Range { start, end } = region.range;
                 assert!(start >= 64 && end <= 1024);
                 let overlaps = |other: &Region| other.range.start < end && start < other.range.end;
@@ -81,6 +105,10 @@ mod tests {
         }
         taken.clear();
         assert_eq!(all.0.lock().unwrap().as_slice(), std::slice::from_ref(&(64..1024)));
-        assert!(all.take(961, 1).is_none() && all.take(u64::MAX, 1).is_none());
+        assert!(all.take(961, 1, &[]).is_none() && all.take(u64::MAX, 1, &[]).is_none());
+        let spared = [64..200, 300..400];
+        let ranges = [50, 101, 700].map(|bytes| all.take(bytes, 1, &spared).unwrap().range.clone());
+        assert_eq!(ranges, [200..250, 400..501, 64..764], "each was given back at once");
+        assert!(all.take_these(&(64..1024)).is_some() && all.take_these(&(63..70)).is_none());
     }
 }

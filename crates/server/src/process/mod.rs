@@ -29,7 +29,7 @@ pub use crate::exports::set::{AdminRequest, SetError, drop_over_nbd, set_over_nb
 pub use crate::exports::text::status_over_nbd;
 pub use check::{Checked, check};
 pub use error::ServeError;
-pub use flash_device::{FlashDevice, first_page, format};
+pub use flash_device::{FlashDevice, first_page, format, parts};
 pub use run::Running;
 pub use surroundings::{GiveStore, OpeningStore, Surroundings};
 pub use undercroft_flash::FirstPage;

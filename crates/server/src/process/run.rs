@@ -339,7 +339,7 @@ pub(crate) async fn open_volume(
     })?;
     let mut config = config.clone();
     config.seed = surroundings.seed();
-    config.flash_part = surroundings.flash.as_ref().and_then(|device| device.part(&config));
+    config.flash_part = surroundings.flash_part(&config, &*store).await;
     config.eviction_sink = sender.clone().map(|sender| sender as _);
     let bytes = usize::try_from(config.memory_bytes()).map_err(|_| {
         ServeError::Plan(format!("volume {name}: the cache is larger than memory can be"))

@@ -10,15 +10,20 @@
 //! takes effect; and it is made when its block leaves memory, or later, if the block has operations
 //! or is dirty then, when these are done.
 //!
-//! Not here: how the device is asked (`operations/flash.rs`).
+//! Not here: how the device is asked (`operations/flash.rs`), and what outlives the server
+//! (`journal.rs`).
 
+mod journal;
+
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use undercroft_flash::{Below, Directory as _, Evidence, Flash, Reference, Slot, Slots};
+use tokio::sync::Notify;
+use undercroft_flash::{Below, Directory as _, Evidence, Flash, Recorded, Reference, Slot, Slots};
 use undercroft_level::{Referred, Request};
 
 use crate::clock;
@@ -28,12 +33,14 @@ use crate::geometry::Geometry;
 use crate::shard::content::Content;
 use crate::shard::event::{Event, Goes, Leaving};
 
+pub(crate) use journal::{Gate, Page};
+
 /// Bytes that wait to be written to flash, of one shard; further blocks are given up.
 const STAGED_BYTES: usize = 2 << 20;
 
 /// The watcher for a level on flash.
 pub(crate) struct FlashLevel {
-    level: Below<Slots>,
+    level: Below<Recorded>,
     /// Blocks that left memory. The level decides about those of a reference after it, since its
     /// own block may be read from a slot that one of them gets.
     leaving: Vec<Leaver>,
@@ -51,9 +58,16 @@ pub(crate) struct FlashLevel {
     /// Blocks whose data wait to be written, and the most.
     staged: usize,
     staged_max: usize,
+    /// Slots whose data are on flash, with their blocks: the journal is not told yet.
+    written: HashMap<Slot, u64, RandomState>,
+    /// Slots whose next write waits for a commit of the journal, which is asked for here.
+    held_back: Vec<Slot>,
+    wanted: Arc<Notify>,
     medium: FlashMedium,
     /// Whether the device is off, and what lay there void.
     is_off: bool,
+    /// The first byte of the journal and table, and of the slots.
+    metadata: u64,
     first_byte: u64,
     block_bytes: u64,
     began: Instant,
@@ -122,10 +136,15 @@ impl FlashLevel {
         seed: u64,
     ) -> Self {
         let (first_byte, slots) = part.of_shard(index, count, block_bytes);
+        let (metadata, directory) = match &part.journals {
+            Some(journals) => journals.of_shard(index),
+            None => (0, Recorded::new(Slots::new(slots, seed), None)),
+        };
+        let wanted = part.journals.as_ref().map(|it| Arc::clone(&it.wanted)).unwrap_or_default();
         let mut spec = part.spec.clone();
         spec.budget = spec.budget.map(|bytes| bytes / u64::from(count));
         Self {
-            level: Below::new(Flash::new(Slots::new(slots, seed), &spec, block_bytes)),
+            level: Below::new(Flash::new(directory, &spec, block_bytes)),
             leaving: Vec::new(),
             is_due: false,
             changing: None,
@@ -134,8 +153,12 @@ impl FlashLevel {
             writes: Vec::new(),
             staged: 0,
             staged_max: STAGED_BYTES / block_bytes as usize,
+            written: HashMap::default(),
+            held_back: Vec::new(),
+            wanted,
             medium: part.medium.clone(),
             is_off: false,
+            metadata,
             first_byte,
             block_bytes: block_bytes.into(),
             began: clock::now(),
@@ -148,7 +171,8 @@ impl FlashLevel {
         let mut stats = self.counters;
         stats.add(self.level.flash.counts());
         stats.capacity_blocks = u64::from(self.level.flash.directory().capacity());
-        stats.up = u64::from(!self.medium.is_off());
+        stats.durable = u64::from(self.level.flash.directory().entered_count());
+        stats.up = u64::from(!self.is_off && !self.medium.is_off());
         stats
     }
 
@@ -361,14 +385,23 @@ impl FlashLevel {
         let Some(requests) = self.slots.get_mut(&slot) else { return };
         requests.writing = None;
         let is_last = matches!(requests.next, Next::Nothing);
-        if !is_ok && is_last && self.level.flash.find(write.block) == Some(slot) {
-            self.level.flash.give_up(write.block);
+        if is_last && self.level.flash.find(write.block) == Some(slot) {
+            match is_ok {
+                true if self.level.flash.directory().journal().is_some() => {
+                    self.written.insert(slot, write.block);
+                }
+                true => {}
+                false => self.level.flash.give_up(write.block),
+            }
         }
         self.begin_write(slot);
     }
 
     /// Begins the next write of a slot, unless it must wait; forgets a slot without requests.
     fn begin_write(&mut self, slot: Slot) {
+        if self.holds_back(slot) {
+            return;
+        }
         let Entry::Occupied(mut entry) = self.slots.entry(slot) else { return };
         let requests = entry.get_mut();
         if requests.readers > 0 || requests.writing.is_some() {
@@ -415,7 +448,7 @@ impl FlashLevel {
                 self.reading.len()
             ));
         }
-        self.level.flash.directory().validate()
+        self.level.flash.directory().slots().validate()
     }
 }
 

@@ -20,6 +20,7 @@ use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
 use crate::volume::Volume;
+use crate::volume::flush::FlashHost;
 use crate::volume::shards::Shards;
 use crate::volume::store_health::ask_store;
 
@@ -131,7 +132,11 @@ impl Volume {
         // opens the store next.
         self.shards.each().for_each(|mut shard| shard.blocks.watchers.below = None);
         let late = self.answers.late.open();
-        if late > 0 {
+        if late == 0 {
+            if let Some(commits) = &self.flash_commits {
+                commits.end(&FlashHost::of(self)).await;
+            }
+        } else {
             // Late requests may still take effect; nobody else may open the store before that.
             let name = &self.config.name;
             tracing::warn!(volume = name, late, "the store is not given up: it has not answered");

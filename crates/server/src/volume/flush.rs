@@ -19,6 +19,7 @@ use futures_util::future::{BoxFuture, WeakShared};
 use crate::answer::Failed;
 use crate::clock;
 use crate::lock::sleep_lock;
+use crate::volume::flash_commits::Host;
 use crate::volume::pace::Pace;
 use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
@@ -142,6 +143,40 @@ impl Volume {
                 return waits;
             }
         }
+    }
+}
+
+/// A volume, as the commits of its level on flash see it.
+pub(super) struct FlashHost(Weak<Volume>);
+
+impl FlashHost {
+    pub(super) fn of(volume: &Arc<Volume>) -> Self {
+        Self(Arc::downgrade(volume))
+    }
+}
+
+impl Host for FlashHost {
+    fn committed(&self, shard: usize) -> bool {
+        let Some(volume) = self.0.upgrade() else { return false };
+        Work::new(&volume).on(shard, |shard, _| {
+            let flash = shard.blocks.watchers.flash.as_mut();
+            flash.is_some_and(|flash| flash.committed())
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'static, ()> {
+        let volume = self.0.upgrade();
+        async move {
+            if let Some(volume) = volume {
+                // If it fails, those that wait for it wait for the next one.
+                drop(volume.flush_together().await);
+            }
+        }
+        .boxed()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }
 

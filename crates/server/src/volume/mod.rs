@@ -9,10 +9,12 @@ pub(crate) mod clients;
 pub(crate) mod close;
 pub(crate) mod direct;
 pub(crate) mod feed;
+mod flash_commits;
 pub(crate) mod flush;
 pub(crate) mod hint_batch;
 pub(crate) mod hint_dispatch;
 pub(crate) mod losses;
+mod ordered_store;
 pub(crate) mod pace;
 pub(crate) mod range_requests;
 pub(crate) mod recorder;
@@ -55,8 +57,10 @@ use crate::volume::answers::Answers;
 use crate::volume::changes_in_order::ChangesInOrder;
 use crate::volume::clients::{Clients, Member, WrongKey};
 use crate::volume::feed::Feed;
-use crate::volume::flush::{Flushes, flusher};
+use crate::volume::flash_commits::{FlashCommits, commit_now_and_then};
+use crate::volume::flush::{FlashHost, Flushes, flusher};
 use crate::volume::losses::Losses;
+use crate::volume::ordered_store::ordered;
 use crate::volume::pace::Pace;
 use crate::volume::recorder::Recorder;
 use crate::volume::shards::Shards;
@@ -87,7 +91,7 @@ pub struct Volume {
     /// Whether the store takes several writes at once.
     pub(crate) takes_many: bool,
     pub(crate) geometry: Arc<Geometry>,
-    pub(crate) shards: Shards,
+    pub(crate) shards: Arc<Shards>,
     pub(crate) runtime: Handle,
     /// The requests of clients, from their arrival to their answers.
     pub(crate) answers: Answers,
@@ -105,6 +109,8 @@ pub struct Volume {
     /// Permits for ranges in progress.
     pub(crate) range_room: Arc<Semaphore>,
     pub(crate) flushes: Arc<Flushes>,
+    /// Present if the level on flash is to be warm after a restart.
+    flash_commits: Option<Arc<FlashCommits>>,
     /// Number of blocks being prefetched.
     pub(crate) ahead: Arc<AtomicUsize>,
     /// Who wants the store.
@@ -163,6 +169,9 @@ impl Volume {
             }
             Ok::<_, VolumeError>(Mutex::new(shard))
         });
+        let shards = Shards::new(shards.collect::<Result<_, _>>()?, Arc::clone(&geometry));
+        let shards = Arc::new(shards);
+        let (store, flash_commits) = ordered(store, &config, &shards, &geometry);
         let recorder = Recorder::begin(&config, has_clients, is_read_only)
             .map_err(|error| VolumeError::Recording(config.name.clone(), error))?
             .map(Arc::new);
@@ -173,7 +182,7 @@ impl Volume {
         let answers = Answers::new(config.store_timeout, Arc::clone(&progress));
         let store_health = StoreHealth::new(&config, Arc::clone(&store), Arc::clone(&answers.late));
         let volume = Arc::new(Self {
-            shards: Shards::new(shards.collect::<Result<_, _>>()?, Arc::clone(&geometry)),
+            shards,
             in_force: RwLock::new(Arc::new(config.clone())),
             puts_in_force: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -193,6 +202,7 @@ impl Volume {
             range_order: Mutex::default(),
             range_room: Arc::new(Semaphore::new(RANGES_MAX)),
             flushes: Arc::default(),
+            flash_commits,
             ahead: Arc::default(),
             demand: Arc::default(),
             clients: Clients::new(has_clients),
@@ -223,6 +233,10 @@ impl Volume {
         }
         if self.pace.is_some() {
             self.runtime.spawn(flusher(Arc::downgrade(self)));
+        }
+        if let Some(commits) = &self.flash_commits {
+            let (commits, host) = (Arc::clone(commits), FlashHost::of(self));
+            self.runtime.spawn(commit_now_and_then(commits, host));
         }
         let is_cached = !self.shards.is_empty();
         let limit = self.config.store_timeout.filter(|_| is_cached);

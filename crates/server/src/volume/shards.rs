@@ -19,8 +19,10 @@ use crate::lock::lock;
 use crate::shard::Shard;
 use crate::shard::blocks::Blocks;
 use crate::shard::effects::{Effects, StoreRequests};
+use crate::shard::flash_level::FlashLevel;
 use crate::shard::unflushed::Unflushed;
 use crate::volume::Volume;
+use crate::volume::flash_commits::Levels;
 
 /// Blocks handled before the lock is released for a moment.
 const BLOCKS_PER_LOCK: u32 = 64;
@@ -203,6 +205,16 @@ impl Shards {
             // The level counts summaries that it cannot use.
             let _ = shard.blocks.level.told_content(digest);
         }
+    }
+}
+
+impl Levels for Shards {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn with(&self, index: usize, what: &mut dyn FnMut(&mut FlashLevel)) {
+        self.lock(index).blocks.watchers.flash.as_deref_mut().map(what);
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
@@ -19,7 +19,7 @@ use undercroft_server::{
     Answer, Caller, EvictionSink, Failed, Outcome, TellStats, Volume, VolumeConfig,
 };
 use undercroft_store::{
-    Answer as StoreAnswer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing,
+    Answer as StoreAnswer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Version, Zeroing,
 };
 
 pub use undercroft_random::SplitMix64 as Random;
@@ -55,10 +55,12 @@ pub struct TestStore {
     pub hold_reads: AtomicBool,
     pub hold_writes: AtomicBool,
     pub released: Notify,
+    /// When it was changed last, in nanoseconds since 1970; 0: it has no version.
+    pub changed_ns: AtomicU64,
     kept: Mutex<Vec<Buffer>>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Images {
     pub live: Vec<u8>,
     pub durable: Vec<u8>,
@@ -81,6 +83,22 @@ impl Images {
         } else {
             self.volatile.push_back((self.next, offset, bytes.to_vec()));
         }
+    }
+
+    /// What is there after a power cut: each write that no flush covered may be lost, or done in
+    /// part.
+    pub fn after_a_cut(&self, random: &mut Random) -> Self {
+        let mut left = self.clone();
+        for (number, offset, bytes) in std::mem::take(&mut left.volatile) {
+            let kept = match random.below(4) {
+                0 => 0,
+                1 => random.below(bytes.len() as u64 / 512 + 1) as usize * 512,
+                _ => bytes.len(),
+            };
+            left.keep(number, offset, &bytes[..kept.min(bytes.len())]);
+        }
+        left.live = left.durable.clone();
+        left
     }
 
     /// Makes a write durable, except where a later one is.
@@ -112,6 +130,7 @@ impl TestStore {
             hold_reads: AtomicBool::new(false),
             hold_writes: AtomicBool::new(false),
             released: Notify::new(),
+            changed_ns: AtomicU64::new(0),
             kept: Mutex::new(Vec::new()),
         })
     }
@@ -133,6 +152,24 @@ impl TestStore {
     fn fails(&self) -> bool {
         let n = self.fail_one_in.load(Ordering::SeqCst);
         n > 0 && self.random.lock().unwrap().one_in(n)
+    }
+
+    /// A store with a version: it was changed last at that time.
+    pub fn of(images: Images, alignment: u32, changed_ns: u64, seed: u64) -> Arc<Self> {
+        let store = Self::new(images.live.len(), alignment, seed);
+        *store.inner.lock().unwrap() = images;
+        store.changed_ns.store(changed_ns, Ordering::SeqCst);
+        store
+    }
+
+    /// Takes effect now.
+    fn put(&self, offset: u64, bytes: &[u8], durable: bool) {
+        let mut images = self.inner.lock().unwrap();
+        if self.changed_ns.load(Ordering::SeqCst) > 0 {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            self.changed_ns.store(now.as_nanos() as u64, Ordering::SeqCst);
+        }
+        images.put(offset, bytes, durable);
     }
 
     fn check(&self, offset: u64, length: u64) {
@@ -216,10 +253,10 @@ impl Store for Shared {
             store.pause(&store.hold_writes).await;
             if store.fails() || store.fail_writes.load(Ordering::SeqCst) {
                 let half = bytes.len() / 2;
-                store.inner.lock().unwrap().put(offset, &bytes[..half], false);
+                store.put(offset, &bytes[..half], false);
                 return Err(failure("write"));
             }
-            store.inner.lock().unwrap().put(offset, &bytes, durable);
+            store.put(offset, &bytes, durable);
             Ok(())
         })
     }
@@ -249,7 +286,7 @@ impl Store for Shared {
             if store.fails() || store.fail_writes.load(Ordering::SeqCst) {
                 return Err(failure("zero"));
             }
-            store.inner.lock().unwrap().put(offset, &vec![0; length as usize], d);
+            store.put(offset, &vec![0; length as usize], d);
             Ok(())
         })
     }
@@ -263,7 +300,7 @@ impl Store for Shared {
             if store.fails() {
                 return Err(failure("trim"));
             }
-            store.inner.lock().unwrap().put(offset, &vec![0; length as usize], durable);
+            store.put(offset, &vec![0; length as usize], durable);
             Ok(())
         })
     }
@@ -310,6 +347,12 @@ impl Store for Shared {
             }
             Ok(extents)
         })
+    }
+
+    fn version(&self) -> StoreAnswer<Option<Version>> {
+        let changed_ns = self.0.changed_ns.load(Ordering::SeqCst);
+        let version = (changed_ns > 0).then_some(Version { identity: 1, changed_ns });
+        Box::pin(async move { version })
     }
 
     fn reload(&self) -> StoreAnswer<io::Result<u64>> {

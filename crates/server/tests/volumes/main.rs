@@ -12,6 +12,7 @@ mod cost;
 mod crash;
 mod equality;
 mod flash;
+mod flash_restart;
 mod handed_over;
 mod lending;
 mod losing;

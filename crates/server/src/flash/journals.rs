@@ -1,0 +1,177 @@
+//! A part of a device with a journal and a table for each shard, before its slots: what an earlier
+//! server left there is read when the volume is opened.
+//!
+//! Not here: what the pages hold (`undercroft_flash`), and when they are written
+//! (`volume/flash_commits.rs`).
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use undercroft_flash::{FlashSpec, Recorded, Slots, Stamp, metadata_bytes};
+use undercroft_store::{Store, Version};
+
+use crate::flash::{FlashMedium, FlashPart};
+use crate::lock::sleep_lock;
+
+/// How long it may take to read what an earlier server left, and how many slots take a second more.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SLOTS_A_SECOND: u32 = 1 << 22;
+
+/// The journals of a volume's part, and what they say at first.
+pub(crate) struct FlashJournals {
+    /// The first bytes of the shards' journals in the device.
+    firsts: Vec<u64>,
+    /// What lies on flash, for each shard until it takes it.
+    directories: Mutex<Vec<Option<Recorded>>>,
+    /// What the journals say of the store, or may.
+    pub(crate) stamp: Stamp,
+    /// Asks for a commit.
+    pub(crate) wanted: Arc<Notify>,
+}
+
+/// A part, as it is on the device.
+#[derive(Clone, Debug)]
+pub struct FlashPlace {
+    /// Its bytes.
+    pub range: Range<u64>,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Number of shards, at least 1.
+    pub shards: u32,
+    /// Its identity, if an earlier server used it.
+    pub id: Option<u64>,
+}
+
+impl FlashPlace {
+    /// Slots of each shard: as many as there is room for beside their journals.
+    fn slots(&self) -> u32 {
+        let (share, block) = (self.share(), u64::from(self.block_bytes));
+        let mut slots = u32::try_from(share / block).unwrap_or(u32::MAX);
+        while slots > 0 && metadata_bytes(slots) + u64::from(slots) * block > share {
+            let over = metadata_bytes(slots) + u64::from(slots) * block - share;
+            slots -= u32::try_from(over.div_ceil(block + 64)).unwrap_or(slots).min(slots);
+        }
+        slots
+    }
+
+    fn share(&self) -> u64 {
+        (self.range.end - self.range.start) / u64::from(self.shards.max(1))
+    }
+
+    /// The empty slots of a shard, and the identity of its journal, which is no other shard's.
+    fn directory(&self, shard: u32, id: u64) -> (Slots, u64) {
+        let id = undercroft_random::hash(id ^ u64::from(shard));
+        (Slots::new(self.slots(), id), id)
+    }
+
+    /// The first byte of a shard's journal.
+    fn first(&self, shard: u32, slots: u32) -> u64 {
+        self.range.start + u64::from(shard) * metadata_bytes(slots)
+    }
+}
+
+impl FlashPart {
+    /// A part with what an earlier server left there, if the store, of this version, is as it left
+    /// it; otherwise with nothing, and with another identity, `new`.
+    ///
+    /// Returns its identity, and how many blocks were found, or why none.
+    pub async fn with_journals(
+        medium: FlashMedium,
+        spec: FlashSpec,
+        place: &FlashPlace,
+        version: Version,
+        new: u64,
+    ) -> (Self, u64, Result<u64, String>) {
+        let slots = place.slots();
+        let more = u64::from(slots) * u64::from(place.shards) / u64::from(SLOTS_A_SECOND);
+        let patience = PATIENCE + Duration::from_secs(more);
+        let found = match place.id {
+            None => Err("nobody used it before".to_owned()),
+            Some(id) => match timeout(patience, recover(&medium, place, id, version)).await {
+                Ok(found) => found.map(|all| (id, all)),
+                Err(_) => Err(format!("it did not answer within {} s", patience.as_secs())),
+            },
+        };
+        let Version { identity, changed_ns } = version;
+        let count = |all: &[Recorded]| all.iter().map(|one| u64::from(one.entered_count())).sum();
+        let said = found.as_ref().map(|(_, all)| count(all)).map_err(String::clone);
+        let (id, directories) = found.unwrap_or_else(|_| {
+            let empty = |shard| {
+                let (slots, id) = place.directory(shard, new);
+                Recorded::new(slots, Some(id))
+            };
+            (new, (0..place.shards).map(empty).collect())
+        });
+        let count = place.shards;
+        let journals = FlashJournals {
+            firsts: (0..count).map(|shard| place.first(shard, slots)).collect(),
+            directories: Mutex::new(directories.into_iter().map(Some).collect()),
+            stamp: Stamp { identity, since_ns: changed_ns, until_ns: changed_ns },
+            wanted: Arc::default(),
+        };
+        let first_byte = place.first(count, slots);
+        let journals = Some(Arc::new(journals));
+        (Self { medium, spec, first_byte, slots: slots * count, journals, _owned: None }, id, said)
+    }
+}
+
+/// What an earlier server left.
+///
+/// # Errors
+/// Why that is not to be used.
+async fn recover(
+    medium: &FlashMedium,
+    place: &FlashPlace,
+    id: u64,
+    version: Version,
+) -> Result<Vec<Recorded>, String> {
+    // What the server before had written may not be durable.
+    medium.store.flush().await.map_err(|error| error.to_string())?;
+    let slots = place.slots();
+    let (mut all, mut has_stamp) = (Vec::new(), false);
+    for shard in 0..place.shards {
+        let (store, first) = (Arc::clone(&medium.store), place.first(shard, slots));
+        let ((empty, id), runtime) = (place.directory(shard, id), Handle::current());
+        let reading = spawn_blocking(move || {
+            let mut read =
+                |byte, into: &mut [u8]| runtime.block_on(read_into(&*store, first + byte, into));
+            undercroft_flash::recover(id, empty, &mut read)
+        });
+        let recovered = reading.await.map_err(|error| error.to_string())?;
+        let (recorded, stamp) = recovered.map_err(|error| error.to_string())?;
+        // The first shard has it, when any has something; those of others may be older.
+        let admits = |stamp: Stamp| stamp.admits(version.identity, version.changed_ns);
+        if shard == 0 && !stamp.is_none_or(admits) {
+            return Err("the store was changed since".to_owned());
+        }
+        has_stamp |= stamp.is_some() && shard == 0;
+        if recorded.entered_count() > 0 && !has_stamp {
+            return Err("nothing says which store it belongs to".to_owned());
+        }
+        all.push(recorded);
+    }
+    Ok(all)
+}
+
+async fn read_into(store: &dyn Store, byte: u64, into: &mut [u8]) -> io::Result<()> {
+    let (buffers, result) = store.read(byte, vec![Box::new(vec![0; into.len()])]).await;
+    result?;
+    for mut buffer in buffers {
+        into.copy_from_slice((*buffer).as_mut());
+    }
+    Ok(())
+}
+
+impl FlashJournals {
+    /// The first byte of a shard's journal, and its directory, which it takes.
+    pub(crate) fn of_shard(&self, index: u32) -> (u64, Recorded) {
+        let directory = sleep_lock(&self.directories)[index as usize].take();
+        (self.firsts[index as usize], directory.expect("a shard is built once"))
+    }
+}

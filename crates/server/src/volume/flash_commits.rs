@@ -1,0 +1,406 @@
+//! Commits of the journals of a volume's level on flash, so that the next server finds there what
+//! this one leaves ([`FlashCommits`]). One task makes them, one after another:
+//!
+//! 1. What was written to flash is synced, if the store has its blocks durably.
+//! 2. A page of the journal and one of the table are written for each shard that has news, with
+//!    the copies that are durable now, the ends of others, and the stamp.
+//! 3. They are synced. Then changes of the store go on that waited for the end of a copy, and
+//!    writes to slots whose copy has ended.
+//!
+//! The stamp says until when changes of the store are this server's. No change is made later than
+//! that, so one that somebody else makes is noticed by the next server.
+//!
+//! If a commit fails or takes too long, the level is used no more. Changes of the store wait until
+//! the stamp is over, and are made then: the next server finds that the store was changed.
+//!
+//! Not here: what a page holds (`undercroft_flash`), and how a change waits (`ordered_store.rs`).
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use futures_util::future::{BoxFuture, try_join_all};
+use hashbrown::HashMap;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
+use undercroft_flash::{Slot, Stamp};
+use undercroft_store::Store;
+
+use crate::clock;
+use crate::flash::{FlashJournals, FlashPart};
+use crate::geometry::Geometry;
+use crate::lock::sleep_lock;
+use crate::shard::flash_level::{FlashLevel, Gate, Page};
+
+/// Pause after which a commit is made for what nobody waits for.
+const TICK: Duration = Duration::from_millis(500);
+
+/// How long copies wait for a FLUSH of a client before the store is flushed for them.
+const FLUSH_AFTER: Duration = Duration::from_secs(5);
+
+/// Copies that wait for that, beyond which the store is flushed at once.
+const QUEUE_MAX: usize = 1 << 16;
+
+/// How long a commit may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How far ahead a stamp reaches, how much of it must be left for a change, and what clocks may
+/// differ by, in nanoseconds.
+const STAMP_NS: u64 = 2_000_000_000;
+const LEFT_NS: u64 = 1_000_000_000;
+const APART_NS: u64 = 100_000_000;
+
+/// How long it takes until the time of a store's last change is as durable as its data: a stamp
+/// admits what was the last change so long ago, and at most twice as long.
+const SETTLES: Duration = Duration::from_secs(60);
+
+/// The levels on flash of a volume's shards.
+pub(crate) trait Levels: Send + Sync {
+    /// Their number.
+    fn count(&self) -> usize;
+
+    /// Does something with one, under the lock of its shard.
+    fn with(&self, index: usize, what: &mut dyn FnMut(&mut FlashLevel));
+}
+
+/// What commits need of their volume.
+pub(crate) trait Host: Send + Sync {
+    /// A commit of a shard's journal is durable: what waited for it goes on. Returns whether there
+    /// is more for the next one.
+    fn committed(&self, shard: usize) -> bool;
+
+    /// Makes durable what the store has, if it can.
+    fn flush(&self) -> BoxFuture<'static, ()>;
+
+    /// Whether the volume is no more.
+    fn is_gone(&self) -> bool;
+}
+
+/// The commits of a volume.
+pub(crate) struct FlashCommits {
+    volume: String,
+    levels: Arc<dyn Levels>,
+    geometry: Arc<Geometry>,
+    part: FlashPart,
+    journals: Arc<FlashJournals>,
+    store: Arc<dyn Store>,
+    stamps: Mutex<Stamps>,
+    /// Whether the next commit is to bring a new stamp.
+    wants_stamp: AtomicBool,
+    /// Changes of the store that are being made, that were answered, and that were answered before
+    /// a flush which succeeded.
+    running: AtomicU64,
+    answered: AtomicU64,
+    covered: AtomicU64,
+    /// Notified after each commit.
+    progress: Notify,
+    queue: tokio::sync::Mutex<Queue>,
+}
+
+/// What the journals say of the store.
+struct Stamps {
+    durable: Stamp,
+    /// The latest moment of a stamp that may be on the device: a commit that failed may be there.
+    may_say_until: u64,
+    /// Whether a commit of this run has brought one.
+    is_said: bool,
+    /// Whether no commit is made any more.
+    is_over: bool,
+    /// The times of the store's last change that were seen, and when.
+    seen: [(Instant, u64); 2],
+}
+
+/// Copies whose data are on flash, and that are not in the journal.
+#[derive(Default)]
+struct Queue {
+    /// By shard and slot: the block, and how many changes of the store were answered then.
+    copies: HashMap<(usize, Slot), (u64, u64), RandomState>,
+    /// Since when there are any.
+    since: Option<Instant>,
+}
+
+/// A change of the store that is being made.
+pub(super) struct Change(Arc<FlashCommits>);
+
+impl FlashCommits {
+    /// For the part of a volume if it has journals; `None` for another one.
+    pub(super) fn new(
+        volume: &str,
+        part: &FlashPart,
+        levels: Arc<dyn Levels>,
+        geometry: &Arc<Geometry>,
+        store: &Arc<dyn Store>,
+    ) -> Option<Arc<Self>> {
+        let journals = Arc::clone(part.journals.as_ref()?);
+        let durable = journals.stamp;
+        let seen = [(clock::now(), durable.since_ns); 2];
+        Some(Arc::new(Self {
+            volume: volume.to_owned(),
+            levels,
+            geometry: Arc::clone(geometry),
+            part: part.clone(),
+            journals,
+            store: Arc::clone(store),
+            stamps: Mutex::new(Stamps {
+                durable,
+                may_say_until: durable.until_ns,
+                is_said: false,
+                is_over: false,
+                seen,
+            }),
+            wants_stamp: AtomicBool::new(false),
+            running: AtomicU64::new(0),
+            // Changes by an earlier process may not be durable.
+            answered: AtomicU64::new(1),
+            covered: AtomicU64::new(0),
+            progress: Notify::new(),
+            queue: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    /// Begins a change of these blocks of the store, if nothing has to be awaited.
+    pub(super) fn try_change(self: &Arc<Self>, blocks: &[RangeInclusive<u64>]) -> Option<Change> {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        let change = Change(Arc::clone(self));
+        matches!(self.gate(blocks), Gate::Open).then_some(change)
+    }
+
+    /// Waits until these blocks of the store may be changed.
+    pub(super) async fn before_change(self: &Arc<Self>, blocks: &[RangeInclusive<u64>]) -> Change {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        let change = Change(Arc::clone(self));
+        loop {
+            let mut progress = pin!(self.progress.notified());
+            progress.as_mut().enable();
+            match self.gate(blocks) {
+                Gate::Open => return change,
+                Gate::Sweeping => yield_now().await,
+                Gate::Shut => {
+                    self.journals.wanted.notify_one();
+                    // Also woken by the clock, for the end of the last stamp.
+                    let _ = timeout(TICK, progress).await;
+                }
+            }
+        }
+    }
+
+    fn gate(&self, blocks: &[RangeInclusive<u64>]) -> Gate {
+        {
+            let stamps = sleep_lock(&self.stamps);
+            let (now, until) = (now_ns(), stamps.durable.until_ns);
+            if stamps.is_over {
+                let is_past = now > stamps.may_say_until + APART_NS;
+                return if is_past { Gate::Open } else { Gate::Shut };
+            }
+            if now + LEFT_NS > until {
+                self.wants_stamp.store(true, Ordering::SeqCst);
+                return Gate::Shut;
+            }
+        }
+        let mut gate = Gate::Open;
+        for range in blocks {
+            let shards = if range.start() == range.end() { 1 } else { self.levels.count() };
+            let first = self.geometry.shard_of(*range.start());
+            for index in (0..shards).map(|index| (first + index) % self.levels.count()) {
+                self.levels.with(index, &mut |flash| gate = gate.max(flash.before_change(range)));
+            }
+        }
+        gate
+    }
+
+    /// Changes of the store that were answered so far.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::SeqCst)
+    }
+
+    /// A flush of the store has succeeded, which began when so many changes were answered.
+    pub(super) fn flushed(&self, answered: u64) {
+        self.covered.fetch_max(answered, Ordering::SeqCst);
+    }
+
+    /// Commits what there is. Returns whether more is waiting that somebody waits for.
+    ///
+    /// # Errors
+    /// The device failed or did not answer, or the store did not tell its version.
+    async fn commit(&self, host: &dyn Host, is_last: bool) -> io::Result<bool> {
+        if self.part.medium.is_off() {
+            return Err(io::Error::other("the device is used no more"));
+        }
+        let mut queue = self.queue.lock().await;
+        self.take_written(&mut queue);
+        let (now, covered) = (clock::now(), self.covered.load(Ordering::SeqCst));
+        let waited = queue.since.map_or(Duration::ZERO, |since| now - since);
+        if is_last {
+            // If it fails, these copies stay out of the journal.
+            host.flush().await;
+        } else if waited > FLUSH_AFTER || waited > TICK && queue.copies.len() > QUEUE_MAX {
+            queue.since = Some(now);
+            tokio::spawn(host.flush());
+        }
+        let covered = covered.max(self.covered.load(Ordering::SeqCst));
+        let ready: Vec<_> =
+            queue.copies.extract_if(|_, (_, answered)| *answered <= covered).collect();
+        queue.since = queue.since.filter(|_| !queue.copies.is_empty());
+        let stamp = self.stamp(is_last).await?;
+        let device = &self.part.medium.store;
+        if !ready.is_empty() {
+            let began = device.flush();
+            timeout(PATIENCE, began).await??;
+        }
+        for ((index, slot), (block, _)) in ready {
+            self.levels.with(index, &mut |flash| flash.enter(slot, block));
+        }
+        let is_new = {
+            let stamps = sleep_lock(&self.stamps);
+            stamp != stamps.durable || !stamps.is_said
+        };
+        let (mut pages, mut committed) = (Vec::new(), Vec::new());
+        for index in 0..self.levels.count() {
+            self.levels.with(index, &mut |flash| {
+                if let Some(both) = flash.commit(stamp, is_new && index == 0) {
+                    pages.extend(both);
+                    committed.push(index);
+                }
+            });
+        }
+        if pages.is_empty() {
+            return Ok(false);
+        }
+        {
+            let mut stamps = sleep_lock(&self.stamps);
+            stamps.may_say_until = stamps.may_say_until.max(stamp.until_ns);
+        }
+        self.write(pages).await?;
+        {
+            let mut stamps = sleep_lock(&self.stamps);
+            (stamps.durable, stamps.is_said) = (stamp, true);
+        }
+        let is_more =
+            committed.into_iter().fold(false, |is_more, index| host.committed(index) | is_more);
+        self.progress.notify_waiters();
+        Ok(is_more)
+    }
+
+    /// Takes over what was written to flash since the last time.
+    fn take_written(&self, queue: &mut Queue) {
+        for index in 0..self.levels.count() {
+            let mut written = Vec::new();
+            self.levels.with(index, &mut |flash| written = flash.take_written());
+            let answered = self.answered();
+            for (slot, block) in written {
+                queue.copies.insert((index, slot), (block, answered));
+            }
+        }
+        if !queue.copies.is_empty() {
+            queue.since.get_or_insert_with(clock::now);
+        }
+    }
+
+    /// The stamp of the next commit.
+    async fn stamp(&self, is_last: bool) -> io::Result<Stamp> {
+        let (durable, now) = (sleep_lock(&self.stamps).durable, now_ns());
+        let is_wanted = self.wants_stamp.swap(false, Ordering::SeqCst)
+            || self.running.load(Ordering::SeqCst) > 0 && now + LEFT_NS > durable.until_ns;
+        if !is_wanted && !is_last {
+            return Ok(durable);
+        }
+        let version = timeout(PATIENCE, self.store.version()).await?;
+        let version =
+            version.ok_or_else(|| io::Error::other("the store has no version any more"))?;
+        let (identity, changed) = (version.identity, version.changed_ns);
+        if is_last {
+            return Ok(Stamp { identity, since_ns: changed, until_ns: changed });
+        }
+        let mut stamps = sleep_lock(&self.stamps);
+        let [older, newer] = stamps.seen;
+        if newer.0.elapsed() > SETTLES {
+            stamps.seen = [newer, (clock::now(), changed)];
+        }
+        Ok(Stamp { identity, since_ns: older.1.min(changed), until_ns: now + STAMP_NS })
+    }
+
+    /// Writes pages to the device, and makes them durable. Others may not have their places before
+    /// that has ended, even if nobody waits for it any more.
+    async fn write(&self, pages: Vec<Page>) -> io::Result<()> {
+        let part = self.part.clone();
+        let written = tokio::spawn(async move {
+            let device = &part.medium.store;
+            let written = pages
+                .into_iter()
+                .map(|(byte, page)| device.write(byte, vec![Bytes::from(page)], false));
+            try_join_all(written).await?;
+            device.flush().await
+        });
+        timeout(PATIENCE, written).await?.map_err(io::Error::other)?
+    }
+
+    /// No commit is made any more.
+    fn give_up(&self, why: &io::Error) {
+        tracing::error!(
+            volume = self.volume,
+            "flash: its journal cannot be written: {why}; its level is used no more until the \
+             server is started again, and is cold then if the store changes"
+        );
+        sleep_lock(&self.stamps).is_over = true;
+        for index in 0..self.levels.count() {
+            self.levels.with(index, &mut FlashLevel::turn_off);
+        }
+        self.progress.notify_waiters();
+    }
+
+    fn is_over(&self) -> bool {
+        sleep_lock(&self.stamps).is_over
+    }
+
+    /// The volume has ended, and its store is durable: the next server shall find all that is on
+    /// flash, if nobody changes the store before.
+    pub(super) async fn end(&self, host: &dyn Host) {
+        let deadline = clock::now() + PATIENCE;
+        while !self.is_over() && clock::now() < deadline {
+            let mut is_writing = false;
+            for index in 0..self.levels.count() {
+                self.levels.with(index, &mut |flash| is_writing |= flash.is_writing());
+            }
+            match self.commit(host, !is_writing).await {
+                Ok(false) if !is_writing => {
+                    sleep_lock(&self.stamps).is_over = true;
+                    return;
+                }
+                Ok(_) => sleep(Duration::from_millis(1)).await,
+                Err(why) => self.give_up(&why),
+            }
+        }
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.0.answered.fetch_add(1, Ordering::SeqCst);
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The task that commits; it ends with the volume.
+pub(super) async fn commit_now_and_then(commits: Arc<FlashCommits>, host: impl Host) {
+    while !commits.is_over() && !host.is_gone() {
+        let _ = timeout(TICK, commits.journals.wanted.notified()).await;
+        let mut is_more = true;
+        while is_more && !commits.is_over() {
+            is_more = commits.commit(&host, false).await.unwrap_or_else(|why| {
+                commits.give_up(&why);
+                false
+            });
+        }
+    }
+}
+
+/// The time of the system's clock, in nanoseconds since 1970.
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}

@@ -1,0 +1,206 @@
+//! A level on flash that is warm after a restart: whatever ends a server, and whenever, the next
+//! one reads from flash only what the store has.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use undercroft_nbd::Command;
+use undercroft_server::{FlashMedium, FlashPart, FlashPlace, Volume, VolumeConfig, Write};
+use undercroft_store::{Store as _, Version};
+
+use crate::common::{
+    READ, Random, Shared, TestStore, begin, config, flush, open, read, seed, settle, write,
+    write_of,
+};
+
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 3000;
+/// Of the part, for about 250 slots.
+const PART: u64 = 260 * BLOCK;
+
+/// A server's life: what it has, and what it found on flash.
+struct Life {
+    volume: Arc<Volume>,
+    store: Arc<TestStore>,
+    device: Arc<TestStore>,
+    id: u64,
+    found: Result<u64, String>,
+}
+
+/// Begins a life with what another one left. `id`: of the part before.
+async fn begin_life(
+    mut config: VolumeConfig,
+    store: Arc<TestStore>,
+    device: Arc<TestStore>,
+    id: Option<u64>,
+    random: &mut Random,
+) -> Life {
+    let medium = FlashMedium::new(Arc::new(Shared(Arc::clone(&device))));
+    let place = FlashPlace { range: 0..PART, block_bytes: BLOCK as u32, shards: config.shards, id };
+    let version: Version = Shared(Arc::clone(&store)).version().await.unwrap();
+    let (rule, new) = ("250blk,rule=access".parse().unwrap(), random.next_u64());
+    let (part, id, found) = FlashPart::with_journals(medium, rule, &place, version, new).await;
+    config.flash_part = Some(part);
+    let volume = open(config, &store);
+    Life { volume, store, device, id, found }
+}
+
+/// A store and a device that nobody has used.
+fn new_stores(random: &mut Random) -> (Arc<TestStore>, Arc<TestStore>) {
+    let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, random.next_u64());
+    store.changed_ns.store(1, Ordering::SeqCst);
+    (store, TestStore::new(PART as usize, 4096, random.next_u64()))
+}
+
+/// What is there when the process ends, or the power fails, at this moment.
+fn cut(life: &Life, power: bool, random: &mut Random) -> (Arc<TestStore>, Arc<TestStore>) {
+    // No request takes effect meanwhile.
+    let (store, device) = (life.store.inner.lock().unwrap(), life.device.inner.lock().unwrap());
+    let changed = life.store.changed_ns.load(Ordering::SeqCst);
+    let (store, device) = match power {
+        true => (store.after_a_cut(random), device.after_a_cut(random)),
+        false => (store.clone(), device.clone()),
+    };
+    let (one, other) = (random.next_u64(), random.next_u64());
+    (TestStore::of(store, 512, changed, one), TestStore::of(device, 4096, 0, other))
+}
+
+/// Reads every block: it must be what the store has. Returns how many reads hit on flash.
+async fn check(life: &Life, what: &str) -> u64 {
+    let before = life.volume.stats().flash.unwrap().hits;
+    let image = life.store.live();
+    for block in 0..BLOCKS {
+        let data = read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
+        let start = (block * BLOCK) as usize;
+        assert!(data == image[start..start + BLOCK as usize], "{what}: block {block} is another");
+    }
+    life.volume.validate().unwrap();
+    life.volume.stats().flash.unwrap().hits - before
+}
+
+/// Some requests at a time, until there were so many and for so long.
+async fn work(life: &Life, count: u32, random: &mut Random) {
+    let mut open = Vec::new();
+    for step in 0..count {
+        let block = if random.one_in(2) { random.below(300) } else { random.below(BLOCKS) };
+        let bytes = (random.next_u64() | 1).to_le_bytes().repeat(BLOCK as usize / 8);
+        let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
+        let (command, length) = match random.below(24) {
+            0..=6 => (write_of(bytes), BLOCK),
+            7 => (Command::Flush, 0),
+            8 if step == 0 => (zero, (1 + random.below(BLOCKS - block)) * BLOCK),
+            9 => (Command::Trim, BLOCK),
+            _ => (READ, BLOCK),
+        };
+        let offset = if length == 0 { 0 } else { block * BLOCK };
+        open.push(begin(&life.volume, command, offset, length));
+        if open.len() > 8 {
+            open.swap_remove(random.below(8) as usize).await.unwrap().unwrap();
+        }
+    }
+}
+
+/// Lives that follow each other, each ended at any moment, by a kill or a power cut.
+async fn lives(way: Write, shards: u32, mut random: Random) {
+    let (mut store, mut device) = new_stores(&mut random);
+    let (mut id, mut warm) = (None, 0);
+    for round in 0..8 {
+        let what = format!("{way:?}, {shards} shards, life {round}");
+        for one in [&store, &device] {
+            one.jitter.store(true, Ordering::SeqCst);
+        }
+        let mut config = config(16, "lru");
+        (config.write, config.shards) = (way, shards);
+        let life = begin_life(config, store, device, id, &mut random).await;
+        if id.is_some() {
+            warm += life.found.clone().unwrap_or_else(|why| panic!("{what}: {why}"));
+            assert_eq!(Some(life.id), id);
+            eprintln!("{what}: {:?}", life.found);
+            check(&life, &what).await;
+        }
+        // Twice as long as until the first copies are in the journal.
+        let until = Instant::now() + Duration::from_millis(random.below(4000));
+        while Instant::now() < until {
+            work(&life, 20, &mut random).await;
+        }
+        (store, device) = cut(&life, random.one_in(2), &mut random);
+        id = Some(life.id);
+    }
+    assert!(warm > 200, "{way:?}, {shards} shards: {warm} blocks were found");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_old_is_read_after_a_restart() {
+    let mut random = Random::new(seed());
+    let mut all = JoinSet::new();
+    for (way, shards) in
+        [(Write::Through, 1), (Write::Back, 1), (Write::Through, 2), (Write::Back, 2)]
+    {
+        all.spawn(lives(way, shards, Random::new(random.next_u64())));
+    }
+    all.join_all().await;
+}
+
+/// After an end in order nearly all of it is found; not if somebody else has changed the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_in_order_keeps_what_lies_there_and_a_foreign_change_nothing() {
+    let mut random = Random::new(seed());
+    let (store, device) = new_stores(&mut random);
+    let life = begin_life(config(16, "lru"), store, device, None, &mut random).await;
+    assert_eq!(life.found, Err("nobody used it before".to_owned()));
+    for block in 0..200 {
+        write(&life.volume, block * BLOCK, vec![block as u8; BLOCK as usize]).await.unwrap();
+        read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
+    }
+    settle().await;
+    life.volume.close().await.unwrap();
+    let (store, device) = cut(&life, true, &mut random);
+    let changed = store.changed_ns.load(Ordering::SeqCst);
+    let next = begin_life(config(16, "lru"), store, device, Some(life.id), &mut random).await;
+    assert!(next.found.clone().unwrap() >= 190, "{:?}", next.found);
+    assert!(check(&next, "after an end").await >= 190);
+    next.volume.close().await.unwrap();
+    // A time before as well as one after: a copy of the store was put back, or it was written to.
+    for other in [changed - 1, changed + 1] {
+        let (store, device) = cut(&next, false, &mut random);
+        store.changed_ns.store(other, Ordering::SeqCst);
+        let last = begin_life(config(16, "lru"), store, device, Some(next.id), &mut random).await;
+        assert_eq!(last.found, Err("the store was changed since".to_owned()));
+        assert_ne!(last.id, next.id);
+        assert_eq!(check(&last, "after a foreign change").await, 0);
+    }
+}
+
+/// A device that takes no more pages holds no client up for long, and is not believed later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_journal_that_cannot_be_written_is_done_without() {
+    for hangs in [false, true] {
+        let mut random = Random::new(seed());
+        let (store, device) = new_stores(&mut random);
+        let life = begin_life(config(16, "lru"), store, device, None, &mut random).await;
+        for block in 0..100 {
+            write(&life.volume, block * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
+        }
+        flush(&life.volume).await.unwrap();
+        for block in 0..100 {
+            read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let stops = if hangs { &life.device.hold_writes } else { &life.device.fail_writes };
+        stops.store(true, Ordering::SeqCst);
+        let began = Instant::now();
+        for block in 0..100 {
+            write(&life.volume, block * BLOCK, vec![2; BLOCK as usize]).await.unwrap();
+        }
+        let longest = if hangs { 16 } else { 5 };
+        assert!(began.elapsed().as_secs() < longest, "{:?}", began.elapsed());
+        assert_eq!(check(&life, "without").await, 0, "it is used no more");
+        let (store, device) = cut(&life, false, &mut random);
+        let next = begin_life(config(16, "lru"), store, device, Some(life.id), &mut random).await;
+        assert_eq!(next.found, Err("the store was changed since".to_owned()));
+        check(&next, "after it").await;
+        life.device.release();
+    }
+}
