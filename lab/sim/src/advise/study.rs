@@ -26,6 +26,9 @@ const CURVE_POINTS: u32 = 96;
 /// Sizes of flash that are simulated, in those of memory.
 const FLASH_BY_MEMORY: [u32; 3] = [2, 4, 8];
 
+/// Placements that act on evictions.
+const PLACEMENTS: [&str; 2] = ["auto", "eviction"];
+
 /// What remains to be gained by LRU at the largest size.
 const REST: f64 = 0.005;
 
@@ -237,8 +240,9 @@ impl<'a> Arriving<'a> {
     }
 }
 
-/// Placements that act on evictions: every policy at one size, and the best at the other sizes too,
-/// unless the trace is too long for that. Such runs take several times as long as others.
+/// Placements that act on evictions: every policy at one size, and the best of each placement at
+/// the other sizes too, unless the trace is too long for that. Such runs take several times as long
+/// as others.
 fn placed(
     trace: &DenseTrace,
     question: &Question,
@@ -262,12 +266,7 @@ fn placed(
             parts: parts(&ends),
         })
     };
-    let all = |policies: &[Spec], sizes: &[u32], share: f64| {
-        let mut jobs = Vec::new();
-        for policy in policies {
-            let of = |placement| sizes.iter().map(move |&size| (policy, placement, size));
-            jobs.extend(["auto", "eviction"].into_iter().flat_map(of));
-        }
+    let all = |jobs: &[(&Spec, &str, u32)], share: f64| {
         let step = share / jobs.len().max(1) as f64;
         let run = |&(policy, placement, size): &(&Spec, &str, u32)| {
             let figure = run(policy, placement, size);
@@ -279,21 +278,28 @@ fn placed(
     let first = middle(sizes);
     let mut policies = policies(&question.policies)?;
     policies.retain(|policy| policy.info().name != "opt");
-    let mut figures = all(&policies, &[first], 0.2)?;
+    let each = |policy| PLACEMENTS.map(|placement| (policy, placement));
+    let pairs: Vec<(&Spec, &str)> = policies.iter().flat_map(each).collect();
+    let jobs: Vec<_> = pairs.iter().map(|&(policy, name)| (policy, name, first)).collect();
+    let mut figures = all(&jobs, 0.2)?;
     if trace.len() > question.exact_requests {
         return Ok(figures);
     }
-    let sum = |policy: &Spec| -> f64 {
-        let name = policy.to_string();
-        figures.iter().filter(|f| f.policy == name).map(|f| f.read_hit_ratio).sum()
-    };
-    policies.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
-    policies.truncate(1);
+    let best = PLACEMENTS.map(|placement| {
+        // Of equal ones the first.
+        let of = figures.iter().rev().filter(|figure| figure.placement == placement);
+        let best = of.max_by(|a, b| a.read_hit_ratio.total_cmp(&b.read_hit_ratio));
+        (best.map(|figure| figure.policy.clone()), placement)
+    });
+    let is_best = |policy: String, placement: &str| best.contains(&(Some(policy), placement));
+    let bests = pairs.iter().filter(|pair| is_best(pair.0.to_string(), pair.1));
     let others: Vec<u32> = sizes.iter().copied().filter(|&size| size != first).collect();
-    figures.extend(all(&policies, &others, 0.4)?);
+    let of = |&(policy, placement)| others.iter().map(move |&size| (policy, placement, size));
+    let jobs: Vec<_> = bests.flat_map(of).collect();
+    figures.extend(all(&jobs, 0.4)?);
     let rank = |figure: &Figure| {
-        let policy = policies.iter().position(|policy| policy.to_string() == figure.policy);
-        (policy.unwrap_or(usize::MAX), figure.policy.clone(), figure.placement.clone())
+        let is_other = !is_best(figure.policy.clone(), &figure.placement);
+        (is_other, figure.policy.clone(), figure.placement.clone())
     };
     figures.sort_by_cached_key(|figure| (rank(figure), figure.capacity_blocks));
     Ok(figures)
