@@ -105,7 +105,8 @@ ServerConfig {
     /// Bytes of all caches together; without it, what the volumes' own add up to if that is more.
     "cache" "SIZE" cache_bytes: u64 = 256 << 20, "forms::size", Cache;
     /// A file or device for a cache on flash, below the caches in memory, its size, and what may be
-    /// written there: PATH,size=SIZE[,budget=SIZE/day|off][,rule=RULE][,restart=warm]; without it, there is none.
+    /// written there: PATH,size=SIZE[,budget=SIZE/day|off][,rule=RULE][,restart=warm]; without it,
+    /// there is none.
     "flash" "FLASH" flash: Option<FlashConfig> = None, "forms::some_flash", Restart;
     /// Where to serve the live page, /stats, /advice, /metrics and /healthz, as 127.0.0.1:10880 or
     /// unix:PATH; without it, nowhere.

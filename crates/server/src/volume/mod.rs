@@ -234,15 +234,15 @@ impl Volume {
         if self.pace.is_some() {
             self.runtime.spawn(flusher(Arc::downgrade(self)));
         }
-        if let Some(commits) = &self.flash_commits {
-            let (commits, host) = (Arc::clone(commits), FlashHost::of(self));
-            self.runtime.spawn(commit_now_and_then(commits, host));
-        }
         let is_cached = !self.shards.is_empty();
         let limit = self.config.store_timeout.filter(|_| is_cached);
         self.runtime.spawn(watch(Arc::downgrade(self), limit));
         if is_cached && self.config.cooperates() {
             self.begin_to_cooperate(&self.config);
+        }
+        if let Some(commits) = &self.flash_commits {
+            let (commits, host) = (Arc::clone(commits), FlashHost::of(self));
+            self.runtime.spawn(commit_now_and_then(commits, host));
         }
     }
 
