@@ -49,8 +49,9 @@ pub struct FlashPlace {
 }
 
 impl FlashPlace {
-    /// Slots of each shard: as many as there is room for beside their journals.
-    fn slots(&self) -> u32 {
+    /// Slots of each shard: as many as there is room for beside their journals. With none there can
+    /// be no level.
+    pub(crate) fn slots(&self) -> u32 {
         let (share, block) = (self.share(), u64::from(self.block_bytes));
         let mut slots = u32::try_from(share / block).unwrap_or(u32::MAX);
         while slots > 0 && metadata_bytes(slots) + u64::from(slots) * block > share {

@@ -97,7 +97,17 @@ impl FlashDevice {
         let alignment = block.max(PAGE_BYTES as u64);
         let region = region
             .or_else(|| self.regions.take(bytes, alignment, &self.listed_beside(&volume.name)));
-        let Some(region) = region.filter(|_| u64::from(slots) >= shards) else {
+        let shape = |range| FlashPlace {
+            range,
+            block_bytes: volume.block_bytes,
+            shards: volume.shards.max(1),
+            id: known.as_ref().filter(|_| is_known).map(|(_, id)| *id),
+        };
+        let has_slots = |region: &Region| {
+            let beside_journals = shape(region.range.clone()).slots();
+            u64::from(slots) >= shards && (!self.config.warm || beside_journals > 0)
+        };
+        let Some(region) = region.filter(has_slots) else {
             tracing::warn!(
                 volume = volume.name,
                 "gets no flash: it is to have {}, and {} are free",
@@ -115,9 +125,7 @@ impl FlashDevice {
         let (range, region) = (region.range.clone(), Arc::new(region));
         let version = if self.config.warm { store.version().await } else { None };
         let (part, listed) = if let Some(version) = version {
-            let id = known.filter(|_| is_known).map(|(_, id)| id);
-            let (block_bytes, shards) = (volume.block_bytes, volume.shards.max(1));
-            let place = FlashPlace { range, block_bytes, shards, id };
+            let place = shape(range);
             let new = RandomState::new().hash_one(0);
             let (part, id, found) =
                 FlashPart::with_journals(self.medium.clone(), spec, &place, version, new).await;
@@ -382,6 +390,9 @@ mod tests {
         let second = device.part(&other, &store).await.unwrap();
         let first = device.part(&one, &store).await.unwrap();
         assert!(both.iter().all(|part| listed().contains(part)), "{both:?}, {:?}", listed());
+        // Where a shard has room for its journal alone there is no level.
+        let small = VolumeConfig { shards: 4, ..volume("small", 64 << 10) };
+        assert!(device.part(&small, &store).await.is_none());
         drop((device, first, second, third));
         // A larger one has room only where others were, and a store without a version is not
         // listed.

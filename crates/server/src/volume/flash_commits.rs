@@ -50,11 +50,14 @@ const QUEUE_MAX: usize = 1 << 16;
 /// How long a commit may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How far ahead a stamp reaches, how much of it must be left for a change, and what clocks may
-/// differ by, in nanoseconds.
+/// How far ahead a stamp reaches when commits take no time, and at most; how much of it must be left
+/// for a change, and what must be left lest a new one is made; and how coarse the times of a store
+/// may be. In nanoseconds.
 const STAMP_NS: u64 = 2_000_000_000;
+const STAMP_MAX_NS: u64 = 12_000_000_000;
 const LEFT_NS: u64 = 1_000_000_000;
-const APART_NS: u64 = 100_000_000;
+const RENEW_NS: u64 = 1_700_000_000;
+const APART_NS: u64 = 1_100_000_000;
 
 /// How long it takes until the time of a store's last change is as durable as its data: a stamp
 /// admits what was the last change so long ago, and at most twice as long.
@@ -91,8 +94,11 @@ pub(crate) struct FlashCommits {
     journals: Arc<FlashJournals>,
     store: Arc<dyn Store>,
     stamps: Mutex<Stamps>,
-    /// Whether the next commit is to bring a new stamp.
+    /// Whether the next commit is to bring a new stamp; and how many forbid that.
     wants_stamp: AtomicBool,
+    holds: AtomicU64,
+    /// Whether the store is being flushed for copies that wait for it.
+    is_flushing: Arc<AtomicBool>,
     /// Changes of the store that are being made, that were answered, and that were answered before
     /// a flush which succeeded.
     running: AtomicU64,
@@ -110,8 +116,11 @@ struct Stamps {
     may_say_until: u64,
     /// Whether a commit of this run has brought one.
     is_said: bool,
-    /// Whether no commit is made any more.
-    is_over: bool,
+    /// Since when no commit is made any more.
+    over: Option<Instant>,
+    /// How long the last commit took, and the changes of the store that were answered by then.
+    took: Duration,
+    answered: u64,
     /// The times of the store's last change that were seen, and when.
     seen: [(Instant, u64); 2],
 }
@@ -127,6 +136,9 @@ struct Queue {
 
 /// A change of the store that is being made.
 pub(super) struct Change(Arc<FlashCommits>);
+
+/// While this is there, the journals say nothing new of the store.
+pub(super) struct Hold(Arc<FlashCommits>);
 
 impl FlashCommits {
     /// For the part of a volume if it has journals; `None` for another one.
@@ -151,10 +163,14 @@ impl FlashCommits {
                 durable,
                 may_say_until: durable.until_ns,
                 is_said: false,
-                is_over: false,
+                over: None,
+                took: Duration::ZERO,
+                answered: 1,
                 seen,
             }),
             wants_stamp: AtomicBool::new(false),
+            holds: AtomicU64::new(0),
+            is_flushing: Arc::default(),
             running: AtomicU64::new(0),
             // Changes by an earlier process may not be durable.
             answered: AtomicU64::new(1),
@@ -193,16 +209,22 @@ impl FlashCommits {
     fn gate(&self, blocks: &[RangeInclusive<u64>]) -> Gate {
         {
             let stamps = sleep_lock(&self.stamps);
-            let (now, until) = (now_ns(), stamps.durable.until_ns);
-            if stamps.is_over {
-                let is_past = now > stamps.may_say_until + APART_NS;
+            let now = now_ns();
+            if let Some(over) = stamps.over {
+                // The system's clock may have been set back.
+                let is_past = now > stamps.may_say_until + APART_NS
+                    || over.elapsed() > Duration::from_nanos(STAMP_MAX_NS + APART_NS);
                 return if is_past { Gate::Open } else { Gate::Shut };
             }
-            if now + LEFT_NS > until {
+            if now + LEFT_NS > stamps.durable.until_ns {
                 self.wants_stamp.store(true, Ordering::SeqCst);
                 return Gate::Shut;
             }
         }
+        self.gate_of_levels(blocks)
+    }
+
+    fn gate_of_levels(&self, blocks: &[RangeInclusive<u64>]) -> Gate {
         let mut gate = Gate::Open;
         for range in blocks {
             let shards = if range.start() == range.end() { 1 } else { self.levels.count() };
@@ -212,6 +234,30 @@ impl FlashCommits {
             }
         }
         gate
+    }
+
+    /// Waits until no copy counts after a restart that is void now. `begun`: the store may have been
+    /// changed by somebody else before, so no stamp may say that it is this server's since.
+    pub(super) async fn all_ended(self: &Arc<Self>, begun: Hold) {
+        while !self.is_over() {
+            let mut progress = pin!(self.progress.notified());
+            progress.as_mut().enable();
+            match self.gate_of_levels(&[0..=u64::MAX]) {
+                Gate::Open => break,
+                Gate::Sweeping => yield_now().await,
+                Gate::Shut => {
+                    self.journals.wanted.notify_one();
+                    let _ = timeout(TICK, progress).await;
+                }
+            }
+        }
+        drop(begun);
+    }
+
+    /// No new stamp is made until this is dropped.
+    pub(super) fn hold(self: &Arc<Self>) -> Hold {
+        self.holds.fetch_add(1, Ordering::SeqCst);
+        Hold(Arc::clone(self))
     }
 
     /// Changes of the store that were answered so far.
@@ -238,10 +284,16 @@ impl FlashCommits {
         let waited = queue.since.map_or(Duration::ZERO, |since| now - since);
         if is_last {
             // If it fails, these copies stay out of the journal.
-            host.flush().await;
-        } else if waited > FLUSH_AFTER || waited > TICK && queue.copies.len() > QUEUE_MAX {
+            let _ = timeout(PATIENCE, host.flush()).await;
+        } else if (waited > FLUSH_AFTER || waited > TICK && queue.copies.len() > QUEUE_MAX)
+            && !self.is_flushing.swap(true, Ordering::SeqCst)
+        {
             queue.since = Some(now);
-            tokio::spawn(host.flush());
+            let (flush, is_flushing) = (host.flush(), Arc::clone(&self.is_flushing));
+            tokio::spawn(async move {
+                flush.await;
+                is_flushing.store(false, Ordering::SeqCst);
+            });
         }
         let covered = covered.max(self.covered.load(Ordering::SeqCst));
         let ready: Vec<_> =
@@ -280,6 +332,7 @@ impl FlashCommits {
         {
             let mut stamps = sleep_lock(&self.stamps);
             (stamps.durable, stamps.is_said) = (stamp, true);
+            stamps.took = now.elapsed();
         }
         let is_more =
             committed.into_iter().fold(false, |is_more, index| host.committed(index) | is_more);
@@ -304,16 +357,26 @@ impl FlashCommits {
 
     /// The stamp of the next commit.
     async fn stamp(&self, is_last: bool) -> io::Result<Stamp> {
-        let (durable, now) = (sleep_lock(&self.stamps).durable, now_ns());
-        let is_wanted = self.wants_stamp.swap(false, Ordering::SeqCst)
-            || self.running.load(Ordering::SeqCst) > 0 && now + LEFT_NS > durable.until_ns;
-        if !is_wanted && !is_last {
+        let (durable, stamped) = {
+            let stamps = sleep_lock(&self.stamps);
+            (stamps.durable, stamps.answered)
+        };
+        let answered = self.answered();
+        let changes = answered > stamped || self.running.load(Ordering::SeqCst) > 0;
+        let is_wanted = self.wants_stamp.load(Ordering::SeqCst)
+            || changes && now_ns() + RENEW_NS > durable.until_ns;
+        let is_held = self.holds.load(Ordering::SeqCst) > 0;
+        if (!is_wanted || is_held) && !is_last {
             return Ok(durable);
         }
-        let version = timeout(PATIENCE, self.store.version()).await?;
+        let Ok(version) = timeout(PATIENCE, self.store.version()).await else {
+            // It does not answer now; changes of it wait.
+            return Ok(durable);
+        };
         let version =
             version.ok_or_else(|| io::Error::other("the store has no version any more"))?;
         let (identity, changed) = (version.identity, version.changed_ns);
+        self.wants_stamp.store(false, Ordering::SeqCst);
         if is_last {
             return Ok(Stamp { identity, since_ns: changed, until_ns: changed });
         }
@@ -322,7 +385,10 @@ impl FlashCommits {
         if newer.0.elapsed() > SETTLES {
             stamps.seen = [newer, (clock::now(), changed)];
         }
-        Ok(Stamp { identity, since_ns: older.1.min(changed), until_ns: now + STAMP_NS })
+        stamps.answered = answered;
+        // Or it would be over when it is there.
+        let ahead = (STAMP_NS + 2 * stamps.took.as_nanos() as u64).min(STAMP_MAX_NS);
+        Ok(Stamp { identity, since_ns: older.1.min(changed), until_ns: now_ns() + ahead })
     }
 
     /// Writes pages to the device, and makes them durable. Others may not have their places before
@@ -347,7 +413,7 @@ impl FlashCommits {
             "flash: its journal cannot be written: {why}; its level is used no more until the \
              server is started again, and is cold then if the store changes"
         );
-        sleep_lock(&self.stamps).is_over = true;
+        self.make_no_more();
         for index in 0..self.levels.count() {
             self.levels.with(index, &mut FlashLevel::turn_off);
         }
@@ -355,27 +421,43 @@ impl FlashCommits {
     }
 
     fn is_over(&self) -> bool {
-        sleep_lock(&self.stamps).is_over
+        sleep_lock(&self.stamps).over.is_some()
+    }
+
+    fn make_no_more(&self) {
+        sleep_lock(&self.stamps).over.get_or_insert_with(clock::now);
+        // The task ends, and with it what it keeps.
+        self.journals.wanted.notify_one();
     }
 
     /// The volume has ended, and its store is durable: the next server shall find all that is on
     /// flash, if nobody changes the store before.
     pub(super) async fn end(&self, host: &dyn Host) {
-        let deadline = clock::now() + PATIENCE;
-        while !self.is_over() && clock::now() < deadline {
-            let mut is_writing = false;
-            for index in 0..self.levels.count() {
-                self.levels.with(index, &mut |flash| is_writing |= flash.is_writing());
-            }
-            match self.commit(host, !is_writing).await {
-                Ok(false) if !is_writing => {
-                    sleep_lock(&self.stamps).is_over = true;
-                    return;
+        let ended = async {
+            loop {
+                let mut is_writing = false;
+                for index in 0..self.levels.count() {
+                    self.levels.with(index, &mut |flash| is_writing |= flash.is_writing());
                 }
-                Ok(_) => sleep(Duration::from_millis(1)).await,
-                Err(why) => self.give_up(&why),
+                // The last stamp must not be there before the end of what is void.
+                let is_last = !is_writing && self.gate_of_levels(&[0..=u64::MAX]) == Gate::Open;
+                if self.is_over() || !self.commit(host, is_last).await? && is_last {
+                    return io::Result::Ok(());
+                }
+                sleep(Duration::from_millis(1)).await;
             }
+        };
+        match timeout(2 * PATIENCE, ended).await {
+            Ok(Ok(())) => self.make_no_more(),
+            Ok(Err(why)) => self.give_up(&why),
+            Err(why) => self.give_up(&why.into()),
         }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -55,6 +55,8 @@ pub struct TestStore {
     pub hold_reads: AtomicBool,
     pub hold_writes: AtomicBool,
     pub released: Notify,
+    /// Milliseconds that a flush takes.
+    pub flush_ms: AtomicU64,
     /// When it was changed last, in nanoseconds since 1970; 0: it has no version.
     pub changed_ns: AtomicU64,
     kept: Mutex<Vec<Buffer>>,
@@ -130,6 +132,7 @@ impl TestStore {
             hold_reads: AtomicBool::new(false),
             hold_writes: AtomicBool::new(false),
             released: Notify::new(),
+            flush_ms: AtomicU64::new(0),
             changed_ns: AtomicU64::new(0),
             kept: Mutex::new(Vec::new()),
         })
@@ -163,7 +166,7 @@ impl TestStore {
     }
 
     /// Takes effect now.
-    fn put(&self, offset: u64, bytes: &[u8], durable: bool) {
+    pub fn put(&self, offset: u64, bytes: &[u8], durable: bool) {
         let mut images = self.inner.lock().unwrap();
         if self.changed_ns.load(Ordering::SeqCst) > 0 {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -314,6 +317,10 @@ impl Store for Shared {
         };
         Box::pin(async move {
             store.pause(&AtomicBool::new(false)).await;
+            let takes = Duration::from_millis(store.flush_ms.load(Ordering::SeqCst));
+            if !takes.is_zero() {
+                tokio::time::sleep(takes).await;
+            }
             if store.fails() {
                 return Err(failure("flush"));
             }

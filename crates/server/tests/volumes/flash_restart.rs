@@ -117,7 +117,6 @@ async fn lives(way: Write, shards: u32, mut random: Random) {
         if id.is_some() {
             warm += life.found.clone().unwrap_or_else(|why| panic!("{what}: {why}"));
             assert_eq!(Some(life.id), id);
-            eprintln!("{what}: {:?}", life.found);
             check(&life, &what).await;
         }
         // Twice as long as until the first copies are in the journal.
@@ -203,4 +202,66 @@ async fn a_journal_that_cannot_be_written_is_done_without() {
         check(&next, "after it").await;
         life.device.release();
     }
+}
+
+/// Waits until so many blocks would be found after a restart.
+async fn until_durable(life: &Life, least: u64) {
+    let durable = || life.volume.stats().flash.unwrap().durable;
+    for _ in 0..600 {
+        flush(&life.volume).await.unwrap();
+        if durable() >= least {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{} blocks are durable", durable());
+}
+
+/// Somebody changes the store and has the cache dropped, as the documents say: what lay on flash
+/// does not come back with a restart, however soon that is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_dropped_stays_away() {
+    let mut random = Random::new(seed());
+    for (shards, ends, writes) in [(1, true, false), (2, false, true), (2, false, false)] {
+        let what = format!("{shards} shards, ends: {ends}, writes: {writes}");
+        let (store, device) = new_stores(&mut random);
+        let mut config = config(16, "lru");
+        config.shards = shards;
+        let life = begin_life(config.clone(), store, device, None, &mut random).await;
+        for block in 0..200 {
+            read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
+        }
+        until_durable(&life, 150).await;
+        life.store.put(0, &vec![7; (BLOCKS * BLOCK) as usize], true);
+        let dropping = life.volume.drop_cached();
+        if writes {
+            let other = write(&life.volume, 0, vec![8; BLOCK as usize]);
+            let (dropped, written) = tokio::join!(dropping, other);
+            assert!(dropped.is_ok() && written.is_ok(), "{what}");
+        } else {
+            dropping.await.unwrap();
+        }
+        if ends {
+            life.volume.close().await.unwrap();
+        }
+        let (store, device) = cut(&life, false, &mut random);
+        let next = begin_life(config, store, device, Some(life.id), &mut random).await;
+        check(&next, &what).await;
+    }
+}
+
+/// However long a commit takes, what waits for it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_device_holds_no_write_up_for_ever() {
+    let mut random = Random::new(seed());
+    let (store, device) = new_stores(&mut random);
+    let life = begin_life(config(16, "lru"), store, device, None, &mut random).await;
+    life.device.flush_ms.store(1300, Ordering::SeqCst);
+    let began = Instant::now();
+    for block in 0..3 {
+        write(&life.volume, block * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    life.device.flush_ms.store(0, Ordering::SeqCst);
+    life.volume.close().await.unwrap();
 }
