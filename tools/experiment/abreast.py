@@ -73,13 +73,10 @@ def round_of(options, runs, check):
             sender.close()
         answers = [received(receiver) for receiver, _ in places]
     except BaseException:
-        for child in children:
-            child.terminate()
+        end(children)
         raise
-    finally:
-        with SIGNALS.deferred():
-            for child in children:
-                child.join()
+    for child in children:
+        child.join()
     failed = [f"{run.arm.name}: {answer}" for run, answer in zip(runs, answers) if isinstance(answer, str)]
     if failed:
         raise Failure("; ".join(failed))
@@ -87,6 +84,16 @@ def round_of(options, runs, check):
         # A run's part of the time of its round.
         answer["took_s"]["all"] = (time.monotonic() - began) / len(runs)
     return answers
+
+
+def end(children):
+    """Ends processes in order. One that was just forked loses a signal, so they are asked again; one that is ending
+    already goes on with that."""
+    with SIGNALS.deferred():
+        while alive := [child for child in children if child.is_alive()]:
+            for child in alive:
+                child.terminate()
+            alive[0].join(1)
 
 
 def received(receiver):
