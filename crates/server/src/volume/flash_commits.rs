@@ -50,9 +50,9 @@ const QUEUE_MAX: usize = 1 << 16;
 /// How long a commit may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How far ahead a stamp reaches when commits take no time, and at most; how much of it must be left
-/// for a change, and what must be left lest a new one is made; and how coarse the times of a store
-/// may be. In nanoseconds.
+/// How far ahead a stamp reaches when commits take no time, and at most; how much of it must be
+/// left for a change, and how much lest a new one is made; and how coarse the times of a store may
+/// be. In nanoseconds.
 const STAMP_NS: u64 = 2_000_000_000;
 const STAMP_MAX_NS: u64 = 12_000_000_000;
 const LEFT_NS: u64 = 1_000_000_000;
@@ -236,8 +236,8 @@ impl FlashCommits {
         gate
     }
 
-    /// Waits until no copy counts after a restart that is void now. `begun`: the store may have been
-    /// changed by somebody else before, so no stamp may say that it is this server's since.
+    /// Waits until no copy counts after a restart that is void now. `begun`: somebody else may have
+    /// changed the store before, so no stamp may say since then that this server did.
     pub(super) async fn all_ended(self: &Arc<Self>, begun: Hold) {
         while !self.is_over() {
             let mut progress = pin!(self.progress.notified());

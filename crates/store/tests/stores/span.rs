@@ -135,7 +135,7 @@ fn nothing_and_too_much_are_refused() {
     assert!(SpanStore::stripe(vec![memory(half), memory(half)], 1 << 63).is_err());
 }
 
-/// The same files in another arrangement are another store; and one that cannot tell makes all.
+/// Files in another arrangement are another store, and one part that cannot tell is enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_knows_the_layout() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
