@@ -22,7 +22,8 @@ fn volumes(options: &str) -> String {
 
 /// Has the configuration read, and waits until it is in force.
 fn reload(place: &Place, server: &Server, configuration: &str) {
-    let count = |log: &str| log.matches(" reloaded").count();
+    // Not that its certificates are, which comes first.
+    let count = |log: &str| log.matches(": reloaded").count();
     let before = count(&server.log());
     place.write("undercroft.toml", configuration);
     server.signal(Signal::HUP);
