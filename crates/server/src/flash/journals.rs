@@ -31,8 +31,10 @@ pub(crate) struct FlashJournals {
     directories: Mutex<Vec<Option<Recorded>>>,
     /// What the journals say of the store, or may.
     pub(crate) stamp: Stamp,
-    /// Asks for a commit.
+    /// Asks for a commit at once.
     pub(crate) wanted: Arc<Notify>,
+    /// Asks for a commit soon.
+    pub(crate) wanted_soon: Arc<Notify>,
 }
 
 /// A part, as it is on the device.
@@ -115,6 +117,7 @@ impl FlashPart {
             directories: Mutex::new(directories.into_iter().map(Some).collect()),
             stamp: Stamp { identity, since_ns: changed_ns, until_ns: changed_ns },
             wanted: Arc::default(),
+            wanted_soon: Arc::default(),
         };
         let first_byte = place.first(count, slots);
         let journals = Some(Arc::new(journals));

@@ -140,7 +140,8 @@ impl FlashLevel {
             Some(journals) => journals.of_shard(index),
             None => (0, Recorded::new(Slots::new(slots, seed), None)),
         };
-        let wanted = part.journals.as_ref().map(|it| Arc::clone(&it.wanted)).unwrap_or_default();
+        let wanted =
+            part.journals.as_ref().map(|it| Arc::clone(&it.wanted_soon)).unwrap_or_default();
         let mut spec = part.spec.clone();
         spec.budget = spec.budget.map(|bytes| bytes / u64::from(count));
         Self {

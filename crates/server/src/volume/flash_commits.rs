@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
-use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::future::{BoxFuture, Either, select, try_join_all};
 use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -40,6 +40,9 @@ use crate::shard::flash_level::{FlashLevel, Gate, Page};
 
 /// Pause after which a commit is made for what nobody waits for.
 const TICK: Duration = Duration::from_millis(500);
+
+/// How long slots that are taken over wait for each other.
+const SOON: Duration = Duration::from_millis(10);
 
 /// How long copies wait for a FLUSH of a client before the store is flushed for them.
 const FLUSH_AFTER: Duration = Duration::from_secs(5);
@@ -471,7 +474,12 @@ impl Drop for Change {
 /// The task that commits; it ends with the volume.
 pub(super) async fn commit_now_and_then(commits: Arc<FlashCommits>, host: impl Host) {
     while !commits.is_over() && !host.is_gone() {
-        let _ = timeout(TICK, commits.journals.wanted.notified()).await;
+        let FlashJournals { wanted, wanted_soon, .. } = &*commits.journals;
+        let soon = pin!(timeout(TICK, wanted_soon.notified()));
+        if let Either::Left((Ok(()), _)) = select(soon, pin!(wanted.notified())).await {
+            // More slots may come, and one commit is enough for all.
+            let _ = timeout(SOON, wanted.notified()).await;
+        }
         let mut is_more = true;
         while is_more && !commits.is_over() {
             is_more = commits.commit(&host, false).await.unwrap_or_else(|why| {
