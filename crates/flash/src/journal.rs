@@ -64,9 +64,11 @@ pub struct Journal {
     /// Whether the copy in each slot counts after a restart: one bit a slot.
     entered: Vec<u64>,
     entered_count: u32,
-    /// Those that are not durable, the oldest first; so many of them are being written.
+    /// Records that are not durable, the oldest first.
     records: VecDeque<Record>,
+    /// How many of the oldest are being written.
     written: usize,
+    /// Number of records that are durable.
     durable: u64,
     /// Ends that are not durable: the number of the last such record of each block, and the slots.
     ending: HashMap<u64, u64>,

@@ -239,9 +239,9 @@ impl FlashCommits {
         gate
     }
 
-    /// Waits until no copy counts after a restart that is void now. `begun`: somebody else may have
-    /// changed the store before, so no stamp may say since then that this server did.
-    pub(super) async fn all_ended(self: &Arc<Self>, begun: Hold) {
+    /// Waits until none of the copies that are void now counts after a restart. `hold`: somebody
+    /// else may have changed the store before it was taken, so no stamp has been made since.
+    pub(super) async fn all_ended(self: &Arc<Self>, hold: Hold) {
         while !self.is_over() {
             let mut progress = pin!(self.progress.notified());
             progress.as_mut().enable();
@@ -254,7 +254,7 @@ impl FlashCommits {
                 }
             }
         }
-        drop(begun);
+        drop(hold);
     }
 
     /// No new stamp is made until this is dropped.
