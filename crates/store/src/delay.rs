@@ -20,7 +20,7 @@ use undercroft_text::Time;
 use crate::kind::{Description, Kind, StoreSpec, Words};
 use crate::open::{OpenOptions, invalid};
 use crate::parse::{Parsed, TIME_MAX, Text, write_options};
-use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Version, Zeroing};
+use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
 use undercroft_random::SplitMix64;
 
 /// How long requests take.
@@ -180,6 +180,10 @@ impl DelayStore {
 }
 
 impl Store for DelayStore {
+    fn inner(&self) -> Option<&dyn Store> {
+        Some(&*self.inner)
+    }
+
     fn facts(&self) -> Facts {
         let facts = self.inner.facts();
         Facts { name: format!("delay:{}", facts.name), ..facts }
@@ -217,33 +221,5 @@ impl Store for DelayStore {
 
     fn reload(&self) -> Answer<io::Result<u64>> {
         self.inner.reload()
-    }
-
-    fn astray(&self) -> Answer<Option<String>> {
-        self.inner.astray()
-    }
-
-    fn version(&self) -> Answer<Option<Version>> {
-        self.inner.version()
-    }
-
-    fn losses(&self) -> Option<u64> {
-        self.inner.losses()
-    }
-
-    fn stopped(&self) -> Option<String> {
-        self.inner.stopped()
-    }
-
-    fn on_loss(&self, call: OnLoss) {
-        self.inner.on_loss(call);
-    }
-
-    fn absence(&self) -> Option<Absence> {
-        self.inner.absence()
-    }
-
-    fn close(&self) -> Answer<io::Result<()>> {
-        self.inner.close()
     }
 }

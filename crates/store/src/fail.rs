@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use tokio::sync::watch;
 
 use crate::medium::{buffers_bytes, cut, pieces_bytes, wrap};
-use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Version, Zeroing};
+use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
 use undercroft_random::SplitMix64;
 
 pub(crate) use spec::KINDS;
@@ -262,6 +262,10 @@ impl FailStore {
 }
 
 impl Store for FailStore {
+    fn inner(&self) -> Option<&dyn Store> {
+        Some(&*self.inner)
+    }
+
     fn facts(&self) -> Facts {
         let facts = self.inner.facts();
         Facts { name: format!("fail:{}", facts.name), ..facts }
@@ -354,33 +358,5 @@ impl Store for FailStore {
 
     fn reload(&self) -> Answer<io::Result<u64>> {
         self.inner.reload()
-    }
-
-    fn astray(&self) -> Answer<Option<String>> {
-        self.inner.astray()
-    }
-
-    fn version(&self) -> Answer<Option<Version>> {
-        self.inner.version()
-    }
-
-    fn losses(&self) -> Option<u64> {
-        self.inner.losses()
-    }
-
-    fn stopped(&self) -> Option<String> {
-        self.inner.stopped()
-    }
-
-    fn on_loss(&self, call: OnLoss) {
-        self.inner.on_loss(call);
-    }
-
-    fn absence(&self) -> Option<Absence> {
-        self.inner.absence()
-    }
-
-    fn close(&self) -> Answer<io::Result<()>> {
-        self.inner.close()
     }
 }

@@ -4,7 +4,7 @@
 //! Requests own their memory, so that a store may pass them to another thread, and a caller may
 //! disappear.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -99,6 +99,13 @@ pub struct Extent {
 /// kind (or OS error number) determines the NBD error. Futures may be dropped: the request may
 /// still be executed, or not.
 pub trait Store: Send + Sync + 'static {
+    /// The store before which this one stands, for one that changes what happens to requests and
+    /// has no medium of its own. Then every method with a body that is not overridden asks that
+    /// one, but for [`takes_many`](Self::takes_many) and [`write_many`](Self::write_many).
+    fn inner(&self) -> Option<&dyn Store> {
+        None
+    }
+
     /// Its properties. The size may grow between calls (see [`Store::reload`]).
     fn facts(&self) -> Facts;
 
@@ -149,42 +156,55 @@ pub trait Store: Send + Sync + 'static {
     /// another one, for example since a new file was renamed to it. The store itself goes on with
     /// what was opened. `None`: nothing, as far as is known.
     fn astray(&self) -> Answer<Option<String>> {
-        Box::pin(std::future::ready(None))
+        match self.inner() {
+            Some(inner) => inner.astray(),
+            None => Box::pin(ready(None)),
+        }
     }
 
     /// What is known of its last change, whoever made it: read anew from the medium. `None`: this
     /// store cannot tell.
     fn version(&self) -> Answer<Option<Version>> {
-        Box::pin(std::future::ready(None))
+        match self.inner() {
+            Some(inner) => inner.version(),
+            None => Box::pin(ready(None)),
+        }
     }
 
     /// Number of events so far at which answered changes that no [`Store::flush`] had covered may
     /// have been lost during the life of this process, for example because another server
     /// disappeared with the content of its memory. `None`: this store cannot lose changes.
     fn losses(&self) -> Option<u64> {
-        None
+        self.inner()?.losses()
     }
 
     /// Registers a function that is called at each loss, after [`Store::losses`] has increased, and
     /// before any request reaches the store in its new state. The function must not block.
-    fn on_loss(&self, _call: OnLoss) {}
+    fn on_loss(&self, call: OnLoss) {
+        if let Some(inner) = self.inner() {
+            inner.on_loss(call);
+        }
+    }
 
     /// Why the store makes no changes any more until it is opened again, for people: somebody else
     /// changes what it holds. `None`: it makes them.
     fn stopped(&self) -> Option<String> {
-        None
+        self.inner()?.stopped()
     }
 
     /// Whether the store cannot be reached now, as far as it knows without being asked. A store
     /// that may be away tries by itself to reach its place again, also while nothing is asked of
     /// it.
     fn absence(&self) -> Option<Absence> {
-        None
+        self.inner()?.absence()
     }
 
     /// Releases the protection of the place against other users. No request may be in flight, and
     /// none may follow. Dropping a store does the same, unless that needs an answer from a service.
     fn close(&self) -> Answer<io::Result<()>> {
-        Box::pin(std::future::ready(Ok(())))
+        match self.inner() {
+            Some(inner) => inner.close(),
+            None => Box::pin(ready(Ok(()))),
+        }
     }
 }

@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use undercroft_store::{
-    Absence, Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, OnLoss, Store, Version, Zeroing,
-};
+use undercroft_store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
 
 use crate::config::VolumeConfig;
 use crate::geometry::Geometry;
@@ -63,6 +61,10 @@ impl OrderedStore {
 }
 
 impl Store for OrderedStore {
+    fn inner(&self) -> Option<&dyn Store> {
+        Some(&*self.inner)
+    }
+
     fn facts(&self) -> Facts {
         self.inner.facts()
     }
@@ -128,34 +130,6 @@ impl Store for OrderedStore {
 
     fn reload(&self) -> Answer<io::Result<u64>> {
         self.inner.reload()
-    }
-
-    fn astray(&self) -> Answer<Option<String>> {
-        self.inner.astray()
-    }
-
-    fn version(&self) -> Answer<Option<Version>> {
-        self.inner.version()
-    }
-
-    fn losses(&self) -> Option<u64> {
-        self.inner.losses()
-    }
-
-    fn on_loss(&self, call: OnLoss) {
-        self.inner.on_loss(call);
-    }
-
-    fn stopped(&self) -> Option<String> {
-        self.inner.stopped()
-    }
-
-    fn absence(&self) -> Option<Absence> {
-        self.inner.absence()
-    }
-
-    fn close(&self) -> Answer<io::Result<()>> {
-        self.inner.close()
     }
 }
 
