@@ -244,6 +244,7 @@ fn announce(args: &Args, running: &Running) -> Result<(), Error> {
         let (size, is_read_only) = (Some(volume.size()), volume.is_read_only());
         describe(&mut out, config, size, is_read_only, number == 0)?;
     }
+    describe_flash(&mut out, server)?;
     describe_tls(&mut out, server)?;
     describe_file(&mut out, args)?;
     describe_http(&mut out, running.http(), server)?;
@@ -264,6 +265,7 @@ fn announce_checked(args: &Args, server: &ServerConfig) -> Result<(), Error> {
             writeln!(out, "          {remark}")?;
         }
     }
+    describe_flash(&mut out, server)?;
     describe_tls(&mut out, server)?;
     describe_file(&mut out, args)?;
     describe_http(&mut out, server.http.as_ref(), server)?;
@@ -300,11 +302,22 @@ fn describe(
             config.placement
         )?,
     }
+    if config.flash_bytes > 0 {
+        writeln!(out, "          flash {}", bytes(config.flash_bytes))?;
+    }
     if let Some(terms) = config.lending() {
         writeln!(out, "          {terms}")?;
     }
     if size.is_some_and(|size| config.cache_bytes() > size) {
         writeln!(out, "          the cache is larger than the volume: less would do")?;
+    }
+    Ok(())
+}
+
+/// The line about the level on flash.
+fn describe_flash(out: &mut impl Write, server: &ServerConfig) -> Result<(), Error> {
+    if let Some(flash) = &server.flash {
+        writeln!(out, "  flash   {flash}")?;
     }
     Ok(())
 }

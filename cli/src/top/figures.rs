@@ -27,6 +27,8 @@ pub(crate) struct Sources {
     pub(crate) reloaded: f64,
     /// Hits of blocks that were, or had been, in the staging area.
     pub(crate) staged: f64,
+    /// No hits: blocks that came from flash instead of from the store.
+    pub(crate) flash: f64,
 }
 
 /// A volume between two looks, or all of them.
@@ -58,6 +60,8 @@ pub(crate) struct VolumeFigures {
     pub(crate) store: String,
     /// Why the store is not up.
     pub(crate) trouble: Option<String>,
+    /// Whether it has a level on flash that is not used any more.
+    pub(crate) has_lost_flash: bool,
     pub(crate) block_bytes: u64,
     /// What it knows of what its clients hold.
     pub(crate) known: Option<Known>,
@@ -137,6 +141,7 @@ impl Figures {
             hits.handed_over += own.handed_over * read;
             hits.reloaded += own.reloaded * read;
             hits.staged += own.staged * read;
+            hits.flash += own.flash * read;
             reads += read;
             total.times.iter_mut().zip(&one.times).for_each(|(sum, own)| sum.add(own));
             total.reads_s += one.reads_s;
@@ -159,6 +164,7 @@ impl Figures {
             handed_over: hits.handed_over / reads,
             reloaded: hits.reloaded / reads,
             staged: hits.staged / reads,
+            flash: hits.flash / reads,
         });
         total.curve = continued(total_curve, total.sources);
         self.total = total;
@@ -220,6 +226,7 @@ fn volume(name: &str, growth: &Growth<'_>) -> VolumeFigures {
         handed_over: share(&["/cooperation/demoted_hits"]),
         reloaded: share(&["/cooperation/reloaded_hits"]),
         staged: share(&["/cooperation/staged_hits", "/cooperation/restaged_hits"]),
+        flash: share(&["/flash/hits"]),
     });
     let times = KINDS.map(|(request, sources)| {
         Times::of(growth.now, request, sources).since(&Times::of(growth.before, request, sources))
@@ -243,6 +250,7 @@ fn volume(name: &str, growth: &Growth<'_>) -> VolumeFigures {
         reloads_waiting: now("/cooperation/reloads_waiting"),
         trouble: trouble.or_else(|| (store != "up").then(|| format!("its store is {store}"))),
         store,
+        has_lost_flash: growth.now.pointer("/flash/up").is_some_and(|up| *up == 0),
         block_bytes: block as u64,
         known: known(growth.now),
         caches: caches(growth.now),
@@ -300,6 +308,7 @@ mod tests {
             "position": 0, "block_bytes": 4096, "reads": reads, "read_hits": hits, "store_up": 1,
             "capacity_blocks": 9, "resident": 3, "joined_reads": 0, "dirty": 2, "dirty_age_s": 7, "store_trouble": null,
             "cooperation": { "demoted_hits": hits / 2, "reloads_waiting": 5 },
+            "flash": { "hits": (reads - hits) / 2, "up": 0 },
             "latency_us": { "read": {
                 "miss": { "count": reads, "buckets": [[20.0, reads - slow], [3000.0, slow]] },
             } },
@@ -320,7 +329,8 @@ mod tests {
         figures.take(&stats(300, 210, 70), began + Duration::from_secs(4));
         let [volume] = &figures.volumes[..] else { panic!("one volume") };
         let sources = volume.sources.unwrap();
-        assert_eq!((sources.hits, sources.handed_over), (0.8, 0.4));
+        assert_eq!((sources.hits, sources.handed_over, sources.flash), (0.8, 0.4, 0.1));
+        assert!(volume.has_lost_flash);
         assert_eq!((volume.reads_s, volume.read_bytes_s), (50.0, 50.0 * 4096.0));
         assert_eq!(of_misses(volume), [Some(20.0), Some(3000.0)]);
         assert_eq!(volume.times[0].quantile_us(0.5), None);

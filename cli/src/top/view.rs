@@ -141,6 +141,10 @@ pub(crate) fn lines(figures: &Figures, view: &View<'_>) -> Vec<Line> {
         (None, bad) => add(Look::Bad, format!("Not healthy: {bad} of {number}")),
     }
     troubles.into_iter().for_each(|(trouble, _)| add(Look::Bad, wrapped(&trouble, "  ", "    ")));
+    for volume in figures.volumes.iter().filter(|volume| volume.has_lost_flash) {
+        let text = format!("{}: its flash is not used any more, after failures", volume.name);
+        add(Look::Bad, wrapped(&text, "  ", "    "));
+    }
     add(Look::Plain, wrapped(&said(&figures.total), "", ""));
     figures.saved.iter().for_each(|saved| add(Look::Plain, wrapped(saved, "", "")));
     figures.advice.iter().for_each(|advice| add(Look::Strong, wrapped(advice, "* ", "  ")));
@@ -204,7 +208,11 @@ fn said(total: &VolumeFigures) -> String {
                 true => format!(", {} of them blocks that clients had evicted", percent(told)),
                 false => String::new(),
             };
-            format!("The cache served {hits} of the blocks read{told}.")
+            let flash = match sources.flash > 0.0 {
+                true => format!(" Flash served {} more.", percent(sources.flash)),
+                false => String::new(),
+            };
+            format!("The cache served {hits} of the blocks read{told}.{flash}")
         }
     };
     let waits = [
@@ -248,6 +256,7 @@ fn volumes_table(rows: &[&VolumeFigures]) -> Table {
         "handed over",
         "reloaded",
         "staged",
+        "flash",
     ]);
     for row in rows {
         let sources = row.sources.unwrap_or_default();
@@ -270,6 +279,7 @@ fn volumes_table(rows: &[&VolumeFigures]) -> Table {
             share(|sources| sources.handed_over),
             share(|sources| sources.reloaded),
             share(|sources| sources.staged),
+            share(|sources| sources.flash),
         ]);
     }
     table

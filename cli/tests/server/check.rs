@@ -15,6 +15,7 @@ fn what_would_be_served_is_said_and_nothing_is_made() {
     place.write(
         "undercroft.toml",
         "listen = ['unix:socket']\nstate = 'state'\nhttp = '127.0.0.1:10880'\n\
+         flash = 'flash,size=9MiB,restart=warm'\n\
          [[volume]]\nname = 'new'\nstore = 'delay(1ms):file:new.img'\nsize = '2MiB'\n\
          [[volume]]\nname = 'there'\nstore = 'file:there.img'\nread-only = true\n\
          [[volume]]\nname = 'far'\nstore = 'nbd://no.such.host.invalid/x'\ncache = 'off'\n",
@@ -27,11 +28,13 @@ fn what_would_be_served_is_said_and_nothing_is_made() {
         "  volume  there  1 MiB  file:there.img  write-through  read-only\n",
         "  volume  far  size of its store  nbd://no.such.host.invalid/x  write-through\n",
         "nbd://no.such.host.invalid/x was not looked at",
+        "          flash 4 MiB\n",
+        "  flash   flash,size=9MiB,budget=9MiB/day,restart=warm\n",
         "live    http://127.0.0.1:10880/  metrics",
     ] {
         assert!(said.contains(part), "no '{part}' in {said}");
     }
-    for name in ["new.img", "state", "socket"] {
+    for name in ["new.img", "state", "socket", "flash"] {
         assert!(!place.path(name).exists(), "{name}");
     }
     // A server that runs with the same settings is not disturbed.

@@ -54,7 +54,7 @@ impl Everything {
         let lower = below.serve("--volume coop=mem:,size=1MiB,placement=eviction,cache=256KiB");
         let socket = below.path("socket").display().to_string();
         let server = place.serve(&format!(
-            "--tls-certificate cert.pem --tls-key key.pem \
+            "--tls-certificate cert.pem --tls-key key.pem --flash flash,size=4MiB,budget=off \
              --volume a=file:a.img,size=1MiB,write=back,placement=eviction,cache=256KiB,record=rec \
              --volume told=nbd+unix:///coop?socket={socket},report=evictions,cache=256KiB \
              --volume aware=mem:,size=1MiB,policy=lru-ca,cache=256KiB"

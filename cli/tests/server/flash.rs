@@ -63,6 +63,34 @@ async fn a_level_on_flash_spares_a_slow_store_its_reads() {
     assert_eq!(server.stop(), 0);
 }
 
+/// What a person sees of it, before and after the file fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_seen_what_flash_does_and_when_it_is_used_no_more() {
+    let place = Place::new();
+    let data = seeded("seen").bytes((BLOCKS * BLOCK) as usize);
+    place.write("v.img", &data);
+    let server = place
+        .serve("--flash flash,size=4MiB,budget=off --volume v=file:v.img,cache=128KiB,policy=lru");
+    for _ in 0..4 {
+        read_all(&server, &data).await;
+    }
+    let top = || {
+        let output = place.undercroft(&format!("top --plain --count 1 {}", server.http()));
+        text(&output.stdout)
+    };
+    let said = top();
+    assert!(said.contains(" Flash served ") && !said.contains("not used any more"), "{said}");
+
+    std::fs::File::options().write(true).open(place.path("flash")).unwrap().set_len(4096).unwrap();
+    read_all(&server, &data).await;
+    assert!(flash(&server, "up") == 0 && flash(&server, "failed_reads") >= 16);
+    let said = top();
+    assert!(said.contains("  v: its flash is not used any more, after failures"), "{said}");
+    // The store answers, and that is what health is about.
+    assert!(said.contains("Healthy: 1 volume served"), "{said}");
+    assert_eq!(server.stop(), 0);
+}
+
 /// Waits until so many blocks would be found after a restart.
 async fn until_durable(server: &Server, least: u64) {
     let deadline = Instant::now() + Duration::from_secs(60);

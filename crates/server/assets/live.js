@@ -11,6 +11,7 @@
   // Names as in the JSON of a volume: the hits of blocks that clients had evicted, by how these came here, and the evictions that clients told.
   const HANDED_OVER = ["cooperation.demoted_hits"], RELOADED = ["cooperation.reloaded_hits"], STAGED = ["cooperation.staged_hits", "cooperation.restaged_hits"];
   const EVICTED_HITS = [...HANDED_OVER, ...RELOADED, ...STAGED];
+  const FLASH_HITS = "flash.hits", FLASH_WRITTEN = "flash.written_bytes";
   const TOLD = ["cooperation.hints", "aware.hints"], TOO_LATE = ["cooperation.late_hints", "cooperation.stale_hints", "aware.late_hints", "aware.stale_hints"];
   const sumOf = (names, number) => names.reduce((sum, name) => sum + number(name), 0);
 
@@ -80,6 +81,9 @@
     if (state.certificate_expiry_s && days < 14) found.push({ kind: days < 0 ? "bad" : "warn", text: days < 0 ? "A certificate has expired." : "A certificate expires in " + plural(days, "day", "days") + "." });
     if (state.troubled) return [{ kind: "bad", text: "Not healthy: " + state.troubled + " of " + plural(state.volume_count, "volume", "volumes") + "." }, ...found];
     if (state.waiting) return [{ kind: "warn", text: "Waiting for stores: " + state.waiting + " of " + plural(state.volume_count, "volume", "volumes") + "." }, ...found];
+    for (const [name, volume] of Object.entries(state.volumes)) {
+      if (volume.flash && !volume.flash.is_used) found.push({ kind: "warn", text: "Volume " + name + ": its flash is not used any more, after failures. The log says which; a restart tries it again." });
+    }
     const all = state.volume_count === 0 ? "no volume is configured." : state.volume_count === 1 ? "the volume is served, and its store answers." : "all " + state.volume_count + " volumes are served, and their stores answer.";
     return [{ kind: "good", text: (state.volume_count ? "Healthy: " : "Idle: ") + all }, ...found];
   }
@@ -92,7 +96,8 @@
     }
     const told = sumOf(EVICTED_HITS, field => sums[field]);
     const more = told ? " " + (100 * told / sums.reads).toFixed(1) + " points of it are blocks that clients had evicted." : "";
-    return { text: "The cache served " + percent(sums.read_hits / sums.reads) + " of the blocks read in the last minute, at " + short.flow(sums.rate("read_bytes")) + "." + more };
+    const flash = sums[FLASH_HITS] ? " Flash served " + percent(sums[FLASH_HITS] / sums.reads) + " more." : "";
+    return { text: "The cache served " + percent(sums.read_hits / sums.reads) + " of the blocks read in the last minute, at " + short.flow(sums.rate("read_bytes")) + "." + flash + more };
   }
 
   // What was saved, since the start and today; nothing is not said. Older servers do not tell.
@@ -282,19 +287,21 @@
   function draw() {
     if (!plots.length) {
       const add = chart => plots.push(charts.overTime(byId("charts"), chart));
-      add({ title: "Where the blocks read came from", note: "Share of the blocks that clients read. Cache: it had them at once, by its own choice. Waited for: being fetched or written already. The next three: evicted by clients, and placed here.",
+      add({ title: "Where the blocks read came from", note: "Share of the blocks that clients read. Cache: it had them at once, by its own choice. Waited for: being fetched or written already. The next three: evicted by clients, and placed here. Flash: from there, not from the store.",
         unit: "share", stacked: true, series: [
           { name: "cache", hue: 0, of: ofReads(row => row[fields.read_hits] - row[fields.joined_reads] - told(row)) },
           { name: "waited for", hue: 5, of: ofReads(row => Math.min(row[fields.joined_reads], row[fields.read_hits] - told(row))) },
           { name: "handed over", hue: 2, of: ofReads(several(HANDED_OVER)) }, { name: "reloaded", hue: 3, of: ofReads(several(RELOADED)) },
-          { name: "staged", hue: 4, of: ofReads(several(STAGED)) }, { name: "miss", hue: null, of: ofReads(row => row[fields.reads] - row[fields.read_hits]) },
+          { name: "staged", hue: 4, of: ofReads(several(STAGED)) }, { name: "flash", hue: 6, of: ofReads(value(FLASH_HITS)) },
+          { name: "miss", hue: null, of: ofReads(row => row[fields.reads] - row[fields.read_hits] - row[fields[FLASH_HITS]]) },
         ] });
       add({ title: "Response times", note: "From a request's arrival to its answer; a logarithmic scale.", unit: "us", log: true, series: [
         { name: "hit, 99 %", hue: 0, of: value("read_hit_p99_us") }, { name: "miss, median", hue: 3, of: value("read_miss_p50_us") }, { name: "miss, 99 %", hue: 1, of: value("read_miss_p99_us") },
         { name: "write, 99 %", hue: 2, of: value("write_p99_us") }, { name: "flush, 99 %", hue: 4, of: value("flush_p99_us") } ] });
-      add({ title: "Throughput", note: "Bytes a second, in whole blocks: what clients ask, and what is left for the stores.", unit: "flow", series: [
+      add({ title: "Throughput", note: "Bytes a second, in whole blocks: what clients ask, what is left for the stores, and what is written to flash.", unit: "flow", series: [
         { name: "clients read", hue: 0, fill: true, of: perSecond("read_bytes") }, { name: "clients write", hue: 2, of: perSecond("written_bytes") },
-        { name: "stores read", hue: 3, of: perSecond("store_read_bytes") }, { name: "stores write", hue: 4, of: perSecond("store_written_bytes") } ] });
+        { name: "stores read", hue: 3, of: perSecond("store_read_bytes") }, { name: "stores write", hue: 4, of: perSecond("store_written_bytes") },
+        { name: "to flash", hue: 6, of: perSecond(FLASH_WRITTEN) } ] });
       add({ title: "Requests", note: "A second.", unit: "rate", series: [
         { name: "reads", hue: 0, of: perSecond("read_requests") }, { name: "writes", hue: 2, of: perSecond("write_requests") }, { name: "flushes", hue: 4, of: perSecond("flush_requests") },
         { name: "evictions told", hue: 3, of: row => several(TOLD)(row) / row.s }, { name: "of them too late", hue: 1, of: row => several(TOO_LATE)(row) / row.s } ] });
@@ -311,7 +318,7 @@
     plots[5].note("Changes that stores do not have yet. The oldest is " + duration(sums.now("dirty_age_s") || 0) + " old." + (sums.bounded_writes ? " " + short.rate(sums.rate("bounded_writes")) + " written blocks had to wait for the store." : ""));
     byId("chosen").textContent = chosen === null ? "All volumes" : chosen;
     const about = chosen === null ? null : state.volumes[chosen];
-    facts(byId("chosen-facts"), !about || about.state === "away" ? [] : [short.bytes(about.size_bytes), "policy " + about.policy, "placement " + about.placement, "write-" + about.write, "blocks of " + short.bytes(about.block_bytes), ...(about.trouble ? [about.trouble] : [])]);
+    facts(byId("chosen-facts"), !about || about.state === "away" ? [] : [short.bytes(about.size_bytes), "policy " + about.policy, "placement " + about.placement, "write-" + about.write, "blocks of " + short.bytes(about.block_bytes), ...(about.flash ? [short.bytes(about.flash.bytes) + " of flash"] : []), ...(about.trouble ? [about.trouble] : [])]);
   }
 
   // ---- Advice ----

@@ -335,9 +335,9 @@ counters! {
     /// Blocks that clients read, that missed in memory, and that were looked for on flash.
     reads: counter(Unit::Blocks, "read_blocks");
     /// Blocks that clients read, that missed in memory, and that lay on flash.
-    hits: counter(Unit::Blocks, "hit_blocks").stats("flash hits");
+    hits: counter(Unit::Blocks, "hit_blocks").stats("flash hits").page(Page::Plain);
     /// Blocks written to flash.
-    written: counter(Unit::Blocks, "written_blocks").stats("flash writes");
+    written: counter(Unit::Blocks, "written_blocks").stats("flash writes").page(Page::Bytes);
     /// Blocks written to flash that lay there until a write ended their copy.
     rewritten: counter(Unit::Blocks, "rewritten_blocks");
     /// Blocks that left memory while a good copy lay on flash.

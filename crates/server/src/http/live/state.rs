@@ -118,6 +118,10 @@ fn volume(entry: &ExportEntry) -> Value {
         "reads": stats.reads,
         "read_hits": stats.read_hits,
         "known": known(&stats),
+        "flash": stats.flash.map(|flash| json!({
+            "bytes": flash.capacity_blocks.saturating_mul(config.block_bytes.into()),
+            "is_used": flash.up > 0,
+        })),
     })
 }
 
