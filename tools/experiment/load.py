@@ -7,6 +7,7 @@ about 6 %. Its random numbers begin with the time of day, so no two runs have th
 """
 
 import contextlib
+import math
 import re
 import signal
 import subprocess
@@ -58,8 +59,8 @@ class Running:
         if self.process.poll() is not None:
             raise Failure("go-tpc has ended: " + "\n".join(line for _, line in self.lines[-20:]))
 
-    def errors(self):
-        return [line for _, line in self.lines if FAILED.search(line)]
+    def errors(self, since=0):
+        return [line for _, line in self.lines[since:] if FAILED.search(line)]
 
     def interval_end(self, number):
         """Waits for the end of an interval, from 1: what was counted in it, by kind of transaction."""
@@ -101,62 +102,32 @@ class Running:
         end(self.process, signal.SIGINT, 5)
 
 
-def warm_up(options, database, load, server, others):
-    """Runs until the hit ratio is steady and the cache grows no more, within the bounds of the file, and until that is so
-    of other runs at the same time: what was seen."""
-    steps = []
+def measured(options, database, load, server, others, read_counters):
+    """Warms up until the hit ratio is steady and the cache grows no more, within the bounds of the file, and until that is
+    so of other runs at the same time; then measures. Counters are read at the beginning and at the end of that time.
+
+    One process does both: which customers and items are asked for most, go-tpc draws when it starts. Only terminals that
+    think are others, since they would take hours to fill a cache."""
     with Scope() as scope:
         others.begin()
-        tpcc = Running(scope, options, database, load.threads, 3600, False)
-        began, before = time.monotonic(), server.stats()
-        while True:
-            time.sleep(load.warmup_step)
-            tpcc.watch()
-            now = server.stats()
-            reads = now["d"]["reads"] - before["d"]["reads"]
-            hits = now["d"]["read_hits"] - before["d"]["read_hits"]
-            steps.append(
-                {
-                    "at_s": now["at_s"] - began,
-                    "reads": reads,
-                    "hit_ratio": hits / reads if reads else 0.0,
-                    "resident": now["d"]["resident"],
-                }
-            )
-            before = now
-            is_steady = steady(steps[-3:], load.warmup_points, now["d"]["capacity_blocks"])
-            elapsed = now["at_s"] - began
-            if others.all_say(elapsed >= load.warmup and is_steady or elapsed >= load.warmup_max):
-                break
-        tpcc.stop()
-    return {"steady": is_steady, "seconds": elapsed, "steps": steps}
-
-
-def steady(steps, points, capacity):
-    ratios = [step["hit_ratio"] for step in steps]
-    resident = [step["resident"] for step in steps]
-    is_grown = max(resident) - min(resident) <= capacity / 50
-    return len(steps) == 3 and 100 * (max(ratios) - min(ratios)) <= points and is_grown
-
-
-def measure(options, database, load, read_counters):
-    """Runs the load that is measured. `read_counters` is called at the beginning and at the end of the time."""
-    with Scope() as scope:
-        # Terminals all begin at once with the same keying time: one interval until they are spread.
-        threads, settle = (terminals(load.rate), 1) if load.rate else (load.threads, 0)
-        if not settle:
-            before = read_counters()
-        tpcc = Running(scope, options, database, threads, load.seconds, settle > 0)
-        if settle:
-            tpcc.interval_end(settle)
-            before = read_counters()
-        kinds = tpcc.interval_end(settle + 1)
+        tpcc = Running(scope, options, database, load.threads, load.seconds, False)
+        warm, interval = warm_up(tpcc, load, server, others)
+        others.begin()
+        if load.rate:
+            tpcc.stop()
+            # They all begin at once with the same keying time: one interval until they are spread.
+            tpcc, interval = Running(scope, options, database, terminals(load.rate), load.seconds, True), 1
+        if interval:
+            tpcc.interval_end(interval)
+        # What failed before is not counted either.
+        before, lines = read_counters(), len(tpcc.lines)
+        kinds = tpcc.interval_end(interval + 1)
         after = read_counters()
         tpcc.stop()
-        errors = tpcc.errors()
+        errors = tpcc.errors(lines)
     done = {name: kind for name, kind in kinds.items() if not name.endswith("_err")}
-    return {
-        "threads": threads,
+    return warm, {
+        "threads": terminals(load.rate) if load.rate else load.threads,
         "seconds": load.seconds,
         "transactions": sum(kind["count"] for kind in done.values()),
         "new_orders": done.get("new_order", {"count": 0})["count"],
@@ -164,3 +135,35 @@ def measure(options, database, load, read_counters):
         "errors": errors[:20],
         "kinds": kinds,
     }, before, after
+
+
+def warm_up(tpcc, load, server, others):
+    """Watches a warm-up: what was seen, and the interval in which it ends."""
+    steps, before = [], server.stats()
+    while True:
+        time.sleep(max(0, tpcc.begun + (len(steps) + 1) * load.warmup_step - time.monotonic()))
+        tpcc.watch()
+        now = server.stats()
+        reads = now["d"]["reads"] - before["d"]["reads"]
+        hits = now["d"]["read_hits"] - before["d"]["read_hits"]
+        steps.append(
+            {
+                "at_s": now["at_s"] - tpcc.begun,
+                "reads": reads,
+                "hit_ratio": hits / reads if reads else 0.0,
+                "resident": now["d"]["resident"],
+            }
+        )
+        before = now
+        is_steady = steady(steps[-3:], load.warmup_points, now["d"]["capacity_blocks"])
+        elapsed = len(steps) * load.warmup_step
+        if others.all_say(elapsed >= load.warmup and is_steady or elapsed >= load.warmup_max):
+            interval = math.ceil(elapsed / load.seconds)
+            return {"steady": is_steady, "seconds": interval * load.seconds, "steps": steps}, interval
+
+
+def steady(steps, points, capacity):
+    ratios = [step["hit_ratio"] for step in steps]
+    resident = [step["resident"] for step in steps]
+    is_grown = max(resident) - min(resident) <= capacity / 50
+    return len(steps) == 3 and 100 * (max(ratios) - min(ratios)) <= points and is_grown

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 import statistics
 
@@ -21,7 +22,9 @@ class Run:
 
     def longest_s(self):
         load = self.experiment.load
-        longest = load.warmup_max + load.seconds * (2 if load.rate else 1) + BESIDE_S
+        # The warm-up ends with an interval of the load.
+        intervals = math.ceil(load.warmup_max / load.seconds) + (2 if load.rate else 1)
+        longest = intervals * load.seconds + BESIDE_S
         return longest / len(self.experiment.arms) if self.experiment.at_once else longest
 
 

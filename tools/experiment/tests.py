@@ -12,6 +12,7 @@ import unittest
 from unittest import mock
 
 import abreast
+import load
 import pairs
 import plan
 import processes
@@ -61,6 +62,47 @@ class Intervals(unittest.TestCase):
         samples = [[source.gauss(0, 1) for _ in range(10)] for _ in range(400)]
         have = sum(low <= 0 <= high for _, low, high in map(pairs.interval, samples))
         self.assertTrue(0.92 <= have / 400 <= 0.975, have)
+
+
+class Load(unittest.TestCase):
+    def test_the_load_that_warms_up_is_the_one_that_is_measured(self):
+        made = []
+
+        class Running:
+            def __init__(self, _scope, _options, _database, threads, interval, _wait):
+                self.begun, self.threads, self.interval, self.calls, self.lines = time.monotonic(), threads, interval, [], ["failed, err"]
+                made.append(self)
+
+            def watch(self):
+                pass
+
+            def interval_end(self, number):
+                self.calls.append(number)
+                return {"new_order": {"count": 7}, "new_order_err": {"count": 1}}
+
+            def stop(self):
+                self.calls.append("stop")
+
+            errors = load.Running.errors
+
+        looks = iter(range(100))
+        counts = lambda look: {"reads": 10 * look, "read_hits": 5 * look, "resident": 8, "capacity_blocks": 8}
+        server = types.SimpleNamespace(stats=lambda: {"at_s": 0, "d": counts(next(looks))})
+        bounds = types.SimpleNamespace(
+            threads=3, rate=0, seconds=0.2, warmup=0.1, warmup_max=0.9, warmup_step=0.1, warmup_points=2
+        )
+        with mock.patch("load.Running", Running):
+            warm, tpcc, *_ = load.measured(None, None, bounds, server, abreast.Alone(), lambda: next(looks))
+        # Three looks are needed, and the second interval is the first that ends after them.
+        self.assertEqual((len(warm["steps"]), warm["steady"], warm["seconds"]), (3, True, 0.4))
+        self.assertEqual([one.calls for one in made], [[2, 3, "stop"]])
+        self.assertEqual((tpcc["transactions"], tpcc["failed"], tpcc["errors"]), (7, 1, []))
+        # Terminals that think begin anew, and are spread before they are measured.
+        made.clear()
+        bounds.rate = 60
+        with mock.patch("load.Running", Running):
+            load.measured(None, None, bounds, server, abreast.Alone(), lambda: next(looks))
+        self.assertEqual([one.calls for one in made], [["stop"], [1, 2, "stop"]])
 
 
 class Runs(unittest.TestCase):

@@ -103,7 +103,6 @@ def processors():
 def measured(options, experiment, arm, database, server, process, others):
     """Warms up, runs the load, and reads all counters around it."""
     size = database.mib()
-    warm = load.warm_up(options, database, experiment.load, server, others)
 
     def read_counters():
         counters = {"server": server.stats(), "database": database.counters(), "tracker": tracker()}
@@ -116,8 +115,7 @@ def measured(options, experiment, arm, database, server, process, others):
             return json.loads(run([options.undercroft, "attach", "--check", process.pid, "--json"]))
         return {}
 
-    others.begin()
-    tpcc, before, after = load.measure(options, database, experiment.load, read_counters)
+    warm, tpcc, before, after = load.measured(options, database, experiment.load, server, others, read_counters)
     others.ended()
     counted = {name: difference(before[name], after[name]) for name in before}
     return {"database_mib": size, "warm_up": warm, "tpcc": tpcc, "counted": counted, "before": before, "after": after}
