@@ -18,6 +18,8 @@
 //! Not here: what must be true of the device and the store (the rules in `journal.rs`).
 
 use std::fmt;
+use std::future::Future;
+use std::ops::Range;
 
 use crate::directory::{Directory, Slot};
 use crate::journal::{Journal, pages_of};
@@ -26,11 +28,8 @@ use crate::recorded::Recorded;
 use crate::slots::Slots;
 use crate::superblock::PAGE_BYTES;
 
-/// Pages that are read at once.
-const AT_ONCE: u64 = 256;
-
-/// Reads metadata from a byte on.
-type Read<'a, E> = dyn FnMut(u64, &mut [u8]) -> Result<(), E> + 'a;
+/// Pages that are read at once, and looked at before the next ones are read.
+const AT_ONCE: u64 = 32;
 
 /// Why nothing was found after a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,25 +51,25 @@ impl<E: fmt::Display> fmt::Display for NotWarm<E> {
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for NotWarm<E> {}
 
-/// Reads what lies on flash: from a part's metadata, with `read(byte, buffer)`, into empty slots.
+/// Reads what lies on flash: from a part's metadata, with `read(byte, length)`, into empty slots.
 /// Sync the device before. The slots must have the seed and the number that they had before, for
 /// as long as the part has this `id`. Returns the stamp of the last commit too; `None`: there was
 /// none yet.
 ///
 /// # Errors
 /// The device could not be read, or what it says cannot be believed.
-pub fn recover<E>(
+pub async fn recover<E, F: Future<Output = Result<Vec<u8>, E>>>(
     id: u64,
     slots: Slots,
-    read: &mut Read<'_, E>,
+    read: impl FnMut(u64, usize) -> F,
 ) -> Result<(Recorded, Option<Stamp>), NotWarm<E>> {
     let pages = pages_of(slots.capacity());
-    let mut reader = Reader { read, buffer: Vec::new() };
+    let mut reader = Reader(read);
 
     // The place of each journal page, and the table page that it names.
     let mut ring = vec![None; pages as usize];
     let mut newest = None;
-    reader.each(0, 0..pages, |index, page| {
+    let looked = reader.each(0, 0..pages, |index, page| {
         if let Some(page) = read_journal(page, id).filter(|page| page.place % pages == index) {
             ring[index as usize] = Some((page.place, page.table));
             if newest.is_none_or(|(place, _)| place < page.place) {
@@ -78,7 +77,8 @@ pub fn recover<E>(
             }
         }
         Ok(())
-    })?;
+    });
+    looked.await?;
     let next = newest.map_or(0, |(place, _)| place + 1);
     for place in next.saturating_sub(pages)..next {
         let page = &mut ring[(place % pages) as usize];
@@ -93,19 +93,20 @@ pub fn recover<E>(
     let mut journal = Journal::new(id, slots.capacity());
     journal.place = next;
     let mut recorded = Recorded { slots, journal: Some(journal) };
-    reader.each(pages, 0..pages, |index, page| {
+    let applied = reader.each(pages, 0..pages, |index, page| {
         let Some((place, named)) = ring[index as usize] else { return Ok(()) };
         let Some(blocks) = read_table(page, (id, place), named) else { return Ok(()) };
         for (slot, block) in (index * ENTRIES as u64..).zip(blocks) {
             recorded.set(slot, block)?;
         }
         Ok(())
-    })?;
+    });
+    applied.await?;
 
     // In the order of their places: the ring from the page after the newest one, and its start.
     let oldest = next % pages;
     for range in [oldest..pages, 0..oldest] {
-        reader.each(0, range, |index, page| {
+        let applied = reader.each(0, range, |index, page| {
             let Some((place, _)) = ring[index as usize] else { return Ok(()) };
             let Some(page) = read_journal(page, id).filter(|page| page.place == place) else {
                 return cold(format!("page {place} of the journal was read in two ways"));
@@ -114,7 +115,8 @@ pub fn recover<E>(
                 recorded.set(record.slot.into(), (!record.is_end).then_some(record.block))?;
             }
             Ok(())
-        })?;
+        });
+        applied.await?;
     }
 
     // A block is in two slots if it went from one to the other, the records say neither, and the
@@ -153,25 +155,24 @@ impl Recorded {
 }
 
 /// Reads pages, many at once.
-struct Reader<'a, E> {
-    read: &'a mut Read<'a, E>,
-    buffer: Vec<u8>,
-}
+struct Reader<R>(R);
 
-impl<E> Reader<'_, E> {
+impl<R> Reader<R> {
     /// Hands over each page of a range, which begins after `first` pages of the metadata.
-    fn each(
+    async fn each<E, F: Future<Output = Result<Vec<u8>, E>>>(
         &mut self,
         first: u64,
-        range: std::ops::Range<u64>,
+        range: Range<u64>,
         mut page: impl FnMut(u64, &[u8]) -> Result<(), NotWarm<E>>,
-    ) -> Result<(), NotWarm<E>> {
+    ) -> Result<(), NotWarm<E>>
+    where
+        R: FnMut(u64, usize) -> F,
+    {
         for start in range.clone().step_by(AT_ONCE as usize) {
             let count = AT_ONCE.min(range.end - start);
-            self.buffer.resize(count as usize * PAGE_BYTES, 0);
             let byte = (first + start) * PAGE_BYTES as u64;
-            (self.read)(byte, &mut self.buffer).map_err(NotWarm::Read)?;
-            for (index, bytes) in (start..).zip(self.buffer.chunks_exact(PAGE_BYTES)) {
+            let read = (self.0)(byte, count as usize * PAGE_BYTES).await.map_err(NotWarm::Read)?;
+            for (index, bytes) in (start..).zip(read.chunks_exact(PAGE_BYTES)) {
                 page(index, bytes)?;
             }
         }

@@ -10,14 +10,14 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::sync::Semaphore;
 use undercroft_flash::FlashSpec;
 use undercroft_store::Store;
 
-pub(crate) use journals::FlashJournals;
 pub use journals::FlashPlace;
+pub(crate) use journals::{FlashJournals, read};
 
 /// Blocks that are written to a device at a time; more would make its reads wait.
 const WRITES_AT_ONCE: usize = 4;
@@ -28,10 +28,14 @@ const FAILURES_MAX: u32 = 16;
 /// How long a read from flash may take before the store is asked instead.
 pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Nanoseconds since 1970, on the clock from which stores have the times of their last changes.
+pub type FlashClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
 /// A device for flash levels. All parts of it share the state here.
 #[derive(Clone)]
 pub struct FlashMedium {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: FlashClock,
     /// Permits for writes.
     pub(crate) turns: Arc<Semaphore>,
     failures: Arc<AtomicU32>,
@@ -53,10 +57,16 @@ pub struct FlashPart {
 }
 
 impl FlashMedium {
-    /// A device whose bytes are those of a store.
+    /// A device whose bytes are those of a store, on the system's clock.
     pub fn new(store: Arc<dyn Store>) -> Self {
+        let now = || UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
+        Self::with_clock(store, Arc::new(now))
+    }
+
+    /// As [`new`](Self::new), on another clock.
+    pub fn with_clock(store: Arc<dyn Store>, clock: FlashClock) -> Self {
         let turns = Arc::new(Semaphore::new(WRITES_AT_ONCE));
-        Self { store, turns, failures: Arc::default() }
+        Self { store, clock, turns, failures: Arc::default() }
     }
 
     /// Whether the device is used no more, after too many failures.

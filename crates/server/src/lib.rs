@@ -48,7 +48,7 @@ pub use counters::{
 };
 pub use events::{is_event, keep_event};
 pub use eviction_sink::EvictionSink;
-pub use flash::{FlashMedium, FlashPart, FlashPlace};
+pub use flash::{FlashClock, FlashMedium, FlashPart, FlashPlace};
 pub use histogram::{Histogram, quantile};
 pub use layers::volume::VolumeExport;
 pub use process::{advice_over_nbd, status_over_nbd};

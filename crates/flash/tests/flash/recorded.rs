@@ -3,11 +3,15 @@
 //!
 //! Not here: restarts at any moment (`restart.rs`).
 
+use std::future::ready;
+
 use undercroft_flash::{
     Directory, Evidence, Journal, NotWarm, PAGE_BYTES, Recorded, Slots, Stamp, metadata_bytes,
     recover,
 };
 use undercroft_random::SplitMix64;
+
+use crate::at_once;
 
 const ID: u64 = 5;
 
@@ -39,10 +43,8 @@ impl Pages {
     }
 
     fn recover(&self, id: u64) -> Result<(Recorded, Option<Stamp>), NotWarm<String>> {
-        recover(id, slots(), &mut |byte, buffer| {
-            buffer.copy_from_slice(&self.0[byte as usize..][..buffer.len()]);
-            Ok(())
-        })
+        let read = |byte: u64, length: usize| ready(Ok(self.0[byte as usize..][..length].to_vec()));
+        at_once(recover(id, slots(), read))
     }
 
     fn page(&mut self, index: usize) -> &mut [u8] {
@@ -217,7 +219,7 @@ fn damage_is_noticed() {
     // Another part's pages are none, and an error of reading is what it was.
     let (found, last) = old.recover(ID + 1).unwrap();
     assert_eq!((found.entered_count(), last), (0, None));
-    let failed = recover(ID, slots(), &mut |_, _| Err("broken")).err();
+    let failed = at_once(recover(ID, slots(), |_, _| ready(Err("broken")))).err();
     assert_eq!(failed, Some(NotWarm::Read("broken")));
 }
 

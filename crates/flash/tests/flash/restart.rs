@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::ready;
 use std::ops::RangeInclusive;
 
 use undercroft_flash::{
@@ -14,6 +15,7 @@ use undercroft_flash::{
 };
 use undercroft_random::{SplitMix64, testing::seed};
 
+use crate::at_once;
 use crate::devices::{Device, Ending, Store};
 
 /// Blocks have every so-manieth number, so that a few of them are in a range that is long.
@@ -316,11 +318,12 @@ fn run(seed: u64, broken: Broken) -> Result<Outcome, String> {
             device.synced(&device.ended());
         }
         store.flush();
-        let mut read = |byte, buffer: &mut [u8]| {
-            device.read(byte, buffer);
-            Ok::<_, Infallible>(())
+        let read = |byte, length| {
+            let mut read = vec![0; length];
+            device.read(byte, &mut read);
+            ready(Ok::<_, Infallible>(read))
         };
-        let (found, stamp) = match recover(seed, slots(), &mut read) {
+        let (found, stamp) = match at_once(recover(seed, slots(), read)) {
             Ok(found) => found,
             Err(_) if broken != Broken::None => return Ok(outcome),
             Err(why) => return Err(why.to_string()),

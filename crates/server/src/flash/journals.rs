@@ -9,9 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use undercroft_flash::{FlashSpec, Recorded, Slots, Stamp, metadata_bytes};
 use undercroft_store::{Store, Version};
@@ -33,8 +31,6 @@ pub(crate) struct FlashJournals {
     pub(crate) stamp: Stamp,
     /// Asks for a commit at once.
     pub(crate) wanted: Arc<Notify>,
-    /// Asks for a commit soon.
-    pub(crate) wanted_soon: Arc<Notify>,
 }
 
 /// A part, as it is on the device.
@@ -117,7 +113,6 @@ impl FlashPart {
             directories: Mutex::new(directories.into_iter().map(Some).collect()),
             stamp: Stamp { identity, since_ns: changed_ns, until_ns: changed_ns },
             wanted: Arc::default(),
-            wanted_soon: Arc::default(),
         };
         let first_byte = place.first(count, slots);
         let journals = Some(Arc::new(journals));
@@ -140,14 +135,9 @@ async fn recover(
     let slots = place.slots();
     let (mut all, mut has_stamp) = (Vec::new(), false);
     for shard in 0..place.shards {
-        let (store, first) = (Arc::clone(&medium.store), place.first(shard, slots));
-        let ((empty, id), runtime) = (place.directory(shard, id), Handle::current());
-        let reading = spawn_blocking(move || {
-            let mut read =
-                |byte, into: &mut [u8]| runtime.block_on(read_into(&*store, first + byte, into));
-            undercroft_flash::recover(id, empty, &mut read)
-        });
-        let recovered = reading.await.map_err(|error| error.to_string())?;
+        let (first, (empty, id)) = (place.first(shard, slots), place.directory(shard, id));
+        let read = |byte, length| read(&*medium.store, first + byte, length);
+        let recovered = undercroft_flash::recover(id, empty, read).await;
         let (recorded, stamp) = recovered.map_err(|error| error.to_string())?;
         // The first shard has it, when any has something; those of others may be older.
         let admits = |stamp: Stamp| stamp.admits(version.identity, version.changed_ns);
@@ -163,13 +153,11 @@ async fn recover(
     Ok(all)
 }
 
-async fn read_into(store: &dyn Store, byte: u64, into: &mut [u8]) -> io::Result<()> {
-    let (buffers, result) = store.read(byte, vec![Box::new(vec![0; into.len()])]).await;
+/// Reads so many bytes of a device from a byte on.
+pub(crate) async fn read(store: &dyn Store, byte: u64, length: usize) -> io::Result<Vec<u8>> {
+    let (mut buffers, result) = store.read(byte, vec![Box::new(vec![0; length])]).await;
     result?;
-    for mut buffer in buffers {
-        into.copy_from_slice((*buffer).as_mut());
-    }
-    Ok(())
+    Ok((*buffers[0]).as_mut().to_vec())
 }
 
 impl FlashJournals {

@@ -6,7 +6,6 @@
 //! formatted for this, and to no file that somebody else made.
 
 use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -20,11 +19,12 @@ use tokio::time::timeout;
 use undercroft_flash::{
     FirstPage, HEAD_BYTES, PAGE_BYTES, PARTS_AT, PARTS_BYTES, Part, Parts, Superblock,
 };
+use undercroft_random::SplitMix64;
 use undercroft_store::{FileOptions, FileStore, Store};
 use undercroft_text::Bytes;
 
 use crate::config::{FlashConfig, VolumeConfig};
-use crate::flash::{FlashMedium, FlashPart, FlashPlace};
+use crate::flash::{FlashMedium, FlashPart, FlashPlace, read};
 use crate::lock::sleep_lock;
 use crate::process::error::ServeError;
 use crate::process::flash_regions::{Region, Regions};
@@ -44,14 +44,16 @@ pub struct FlashDevice {
     parts: Mutex<Parts>,
     /// Held while the directory is written.
     writing: tokio::sync::Mutex<()>,
+    /// Draws the identities of parts.
+    random: Mutex<SplitMix64>,
 }
 
 impl FlashDevice {
-    /// Opens a device.
+    /// Opens a device. `seed`: of what clients must not be able to guess.
     ///
     /// # Errors
     /// It cannot be opened, is too small, or is something else.
-    pub(crate) fn open(config: &FlashConfig) -> Result<Arc<Self>, ServeError> {
+    pub(crate) async fn open(config: &FlashConfig, seed: u64) -> Result<Arc<Self>, ServeError> {
         let named = |what: String| format!("flash {}: {what}", config.path.display());
         let is_new = !config.path.exists();
         if is_new {
@@ -74,11 +76,29 @@ impl FlashDevice {
             let what = format!("has only {} now: format it again", Bytes(there_are));
             return Err(ServeError::Plan(named(what)));
         }
-        let regions = Regions::new(HEAD_BYTES..config.bytes);
-        let parts = parts(&config.path, config.bytes);
-        let parts = Mutex::new(parts.map_err(|what| ServeError::Work(named(what)))?);
-        let (medium, writing) = (FlashMedium::new(Arc::new(store)), tokio::sync::Mutex::default());
-        Ok(Arc::new(Self { medium, config: config.clone(), regions, parts, writing }))
+        let device = Self::over(FlashMedium::new(Arc::new(store)), config.clone(), seed).await;
+        device.map_err(|error| ServeError::Work(named(error.to_string())))
+    }
+
+    /// A device that is open, and was formatted; `seed` as for a server.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn over(
+        medium: FlashMedium,
+        config: FlashConfig,
+        seed: u64,
+    ) -> io::Result<Arc<Self>> {
+        let [one, other] = PARTS_AT.map(|byte| read(&*medium.store, byte, PARTS_BYTES));
+        let parts = Parts::read(&one.await?, &other.await?, config.bytes);
+        Ok(Arc::new(Self {
+            medium,
+            regions: Regions::new(HEAD_BYTES..config.bytes),
+            config,
+            parts: Mutex::new(parts),
+            writing: tokio::sync::Mutex::default(),
+            random: Mutex::new(SplitMix64::new(undercroft_random::hash(seed))),
+        }))
     }
 
     /// Gives a volume its part of the device, as it is configured: `None` if it has none, or if
@@ -126,7 +146,7 @@ impl FlashDevice {
         let version = if self.config.warm { store.version().await } else { None };
         let (part, listed) = if let Some(version) = version {
             let place = shape(range);
-            let new = RandomState::new().hash_one(0);
+            let new = sleep_lock(&self.random).next_u64();
             let (part, id, found) =
                 FlashPart::with_journals(self.medium.clone(), spec, &place, version, new).await;
             match found {
@@ -305,6 +325,8 @@ mod tests {
 
     use super::*;
 
+    const SEED: u64 = 1;
+
     fn config(path: &Path, rest: &str) -> FlashConfig {
         format!("{},{rest}", path.display()).parse().unwrap()
     }
@@ -318,7 +340,8 @@ mod tests {
     async fn a_new_file_is_made_and_what_is_something_else_stays_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("flash");
-        let device = FlashDevice::open(&config(&path, "size=4MiB,budget=3MiB/day")).unwrap();
+        let device =
+            FlashDevice::open(&config(&path, "size=4MiB,budget=3MiB/day"), SEED).await.unwrap();
         assert_eq!(path.metadata().unwrap().len(), 4 << 20);
         let (one, other) = (volume("one", 1 << 20), volume("other", 2 << 20));
         let memory = MemoryStore::new(1 << 20).unwrap();
@@ -333,20 +356,20 @@ mod tests {
         drop(first);
         let first = device.part(&one, &memory).await.unwrap();
         assert_eq!(first.first_byte, 1 << 20, "it has come back");
-        let again = FlashDevice::open(&config(&path, "size=4MiB"));
+        let again = FlashDevice::open(&config(&path, "size=4MiB"), SEED).await;
         assert!(again.is_err_and(|error| error.to_string().contains("in use")));
         drop((device, first, second));
-        FlashDevice::open(&config(&path, "size=2MiB")).unwrap();
-        let larger = FlashDevice::open(&config(&path, "size=8MiB"));
+        FlashDevice::open(&config(&path, "size=2MiB"), SEED).await.unwrap();
+        let larger = FlashDevice::open(&config(&path, "size=8MiB"), SEED).await;
         assert!(larger.is_err_and(|error| error.to_string().contains("formatted with 4MiB")));
 
         let disk = folder.path().join("disk.img");
         std::fs::write(&disk, vec![7; 8 << 20]).unwrap();
-        let foreign = FlashDevice::open(&config(&disk, "size=4MiB"));
+        let foreign = FlashDevice::open(&config(&disk, "size=4MiB"), SEED).await;
         assert!(foreign.is_err_and(|error| error.to_string().contains("holds something else")));
         assert_eq!(std::fs::read(&disk).unwrap(), vec![7; 8 << 20]);
         std::fs::write(&disk, vec![0; 8 << 20]).unwrap();
-        let empty = FlashDevice::open(&config(&disk, "size=4MiB"));
+        let empty = FlashDevice::open(&config(&disk, "size=4MiB"), SEED).await;
         assert!(empty.is_err_and(|error| error.to_string().contains("not formatted")));
         let mut later = vec![0; 8 << 20];
         later[64 << 10] = 1;
@@ -354,11 +377,11 @@ mod tests {
         assert_eq!(first_page(&disk), Ok(FirstPage::Foreign), "another first page, further on");
         std::fs::write(&disk, vec![0; 8 << 20]).unwrap();
         format(&disk, 8 << 20).unwrap();
-        let device = FlashDevice::open(&config(&disk, "size=8MiB")).unwrap();
+        let device = FlashDevice::open(&config(&disk, "size=8MiB"), SEED).await.unwrap();
         assert!(format(&disk, 8 << 20).is_err_and(|what| what.contains("in use")));
         drop(device);
         File::options().write(true).open(&disk).unwrap().set_len(5 << 20).unwrap();
-        let cut = FlashDevice::open(&config(&disk, "size=8MiB"));
+        let cut = FlashDevice::open(&config(&disk, "size=8MiB"), SEED).await;
         assert!(cut.is_err_and(|error| error.to_string().contains("has only 5MiB")));
     }
 
@@ -377,7 +400,7 @@ mod tests {
             parts.all().iter().map(of).collect::<Vec<_>>()
         };
         let (one, other) = (volume("one", 2 << 20), volume("other", 3 << 20));
-        let device = FlashDevice::open(&warm).unwrap();
+        let device = FlashDevice::open(&warm, SEED).await.unwrap();
         let first = device.part(&one, &store).await.unwrap();
         let second = device.part(&other, &store).await.unwrap();
         assert!(first.journals.is_some() && first.slots < 512 && first.slots > 500);
@@ -385,7 +408,7 @@ mod tests {
         assert_eq!(both.len(), 2);
         drop((device, first, second));
         // In another order, and beside one that was not there.
-        let device = FlashDevice::open(&warm).unwrap();
+        let device = FlashDevice::open(&warm, SEED).await.unwrap();
         let third = device.part(&volume("third", 1 << 20), &store).await.unwrap();
         let second = device.part(&other, &store).await.unwrap();
         let first = device.part(&one, &store).await.unwrap();
@@ -396,23 +419,23 @@ mod tests {
         drop((device, first, second, third));
         // A larger one has room only where others were, and a store without a version is not
         // listed.
-        let device = FlashDevice::open(&warm).unwrap();
+        let device = FlashDevice::open(&warm, SEED).await.unwrap();
         let second = device.part(&volume("other", 4 << 20), &store).await.unwrap();
         let first = device.part(&one, &MemoryStore::new(1 << 20).unwrap()).await.unwrap();
         let names: Vec<_> = listed().into_iter().map(|(name, ..)| name).collect();
         assert!(first.journals.is_none() && names == ["other"], "{names:?}");
         drop((device, first, second));
-        let device = FlashDevice::open(&config(&path, "size=8MiB")).unwrap();
+        let device = FlashDevice::open(&config(&path, "size=8MiB"), SEED).await.unwrap();
         let second = device.part(&volume("other", 4 << 20), &store).await.unwrap();
         assert!(second.journals.is_none() && listed().is_empty(), "cold");
     }
 
-    #[test]
-    fn a_file_without_room_leaves_nothing_behind() {
+    #[tokio::test]
+    async fn a_file_without_room_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("flash");
-        assert!(FlashDevice::open(&config(&path, "size=1000000TiB")).is_err());
-        assert!(FlashDevice::open(&config(&path, "size=1MiB")).is_err());
+        assert!(FlashDevice::open(&config(&path, "size=1000000TiB"), SEED).await.is_err());
+        assert!(FlashDevice::open(&config(&path, "size=1MiB"), SEED).await.is_err());
         assert!(!path.exists());
     }
 }

@@ -103,7 +103,9 @@ impl Running {
             tracing::warn!("{what}");
         }
         let state = config.state.clone().map(StateFolder::open).transpose()?;
-        surroundings.flash = config.flash.as_ref().map(FlashDevice::open).transpose()?;
+        if let (None, Some(flash)) = (&surroundings.flash, &config.flash) {
+            surroundings.flash = Some(FlashDevice::open(flash, surroundings.seed()).await?);
+        }
         let exports = ExportTable::new(surroundings.seed());
         exports.admin.set_administrators(&config.administrators);
         exports.set_order(config.volumes.iter().map(|volume| volume.name.clone()).collect());

@@ -27,7 +27,7 @@ pub struct Surroundings {
     pub stores: Option<GiveStore>,
     /// How other servers are reached.
     pub connector: Option<Connector>,
-    /// The device for the level on flash, when it is open.
+    /// The device for the level on flash; `None`: open the configured one.
     pub flash: Option<Arc<FlashDevice>>,
     /// Seed of everything that clients must not be able to guess.
     pub seed: Option<u64>,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use foldhash::fast::RandomState;
+use foldhash::fast::{FixedState, RandomState};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use tokio::sync::Notify;
@@ -49,8 +49,8 @@ pub(crate) struct FlashLevel {
     /// The block of the write that has arrived and has not been queued yet: what it has in memory
     /// is about to change.
     changing: Option<u64>,
-    /// The slots that are being read or written, or will be written.
-    slots: HashMap<Slot, InSlot, RandomState>,
+    /// The slots that are being read or written, or will be written. Clients cannot choose slots.
+    slots: HashMap<Slot, InSlot, FixedState>,
     /// The slots from which blocks are being read.
     reading: HashMap<u64, Slot, RandomState>,
     /// Writes to begin when the lock is released.
@@ -59,8 +59,9 @@ pub(crate) struct FlashLevel {
     staged: usize,
     staged_max: usize,
     /// Slots whose data are on flash, with their blocks: the journal is not told yet.
-    written: HashMap<Slot, u64, RandomState>,
-    /// Slots whose next write waits for a commit of the journal, which is asked for here.
+    written: HashMap<Slot, u64, FixedState>,
+    /// Slots whose next write waits for a commit of the journal. When there are many, one is asked
+    /// for at once.
     held_back: Vec<Slot>,
     wanted: Arc<Notify>,
     medium: FlashMedium,
@@ -140,8 +141,7 @@ impl FlashLevel {
             Some(journals) => journals.of_shard(index),
             None => (0, Recorded::new(Slots::new(slots, seed), None)),
         };
-        let wanted =
-            part.journals.as_ref().map(|it| Arc::clone(&it.wanted_soon)).unwrap_or_default();
+        let wanted = part.journals.as_ref().map(|it| Arc::clone(&it.wanted)).unwrap_or_default();
         let mut spec = part.spec.clone();
         spec.budget = spec.budget.map(|bytes| bytes / u64::from(count));
         Self {

@@ -20,11 +20,11 @@ use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use foldhash::fast::RandomState;
-use futures_util::future::{BoxFuture, Either, select, try_join_all};
+use foldhash::fast::FixedState;
+use futures_util::future::{BoxFuture, try_join_all};
 use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -38,11 +38,9 @@ use crate::geometry::Geometry;
 use crate::lock::sleep_lock;
 use crate::shard::flash_level::{FlashLevel, Gate, Page};
 
-/// Pause after which a commit is made for what nobody waits for.
+/// Pause after which a commit is made for what no request waits for: new copies, and slots that are
+/// taken over.
 const TICK: Duration = Duration::from_millis(500);
-
-/// How long slots that are taken over wait for each other.
-const SOON: Duration = Duration::from_millis(10);
 
 /// How long copies wait for a FLUSH of a client before the store is flushed for them.
 const FLUSH_AFTER: Duration = Duration::from_secs(5);
@@ -132,7 +130,7 @@ struct Stamps {
 #[derive(Default)]
 struct Queue {
     /// By shard and slot: the block, and how many changes of the store were answered then.
-    copies: HashMap<(usize, Slot), (u64, u64), RandomState>,
+    copies: HashMap<(usize, Slot), (u64, u64), FixedState>,
     /// Since when there are any.
     since: Option<Instant>,
 }
@@ -212,11 +210,11 @@ impl FlashCommits {
     fn gate(&self, blocks: &[RangeInclusive<u64>]) -> Gate {
         {
             let stamps = sleep_lock(&self.stamps);
-            let now = now_ns();
+            let now = self.now_ns();
             if let Some(over) = stamps.over {
                 // The system's clock may have been set back.
                 let is_past = now > stamps.may_say_until + APART_NS
-                    || over.elapsed() > Duration::from_nanos(STAMP_MAX_NS + APART_NS);
+                    || clock::since(over) > Duration::from_nanos(STAMP_MAX_NS + APART_NS);
                 return if is_past { Gate::Open } else { Gate::Shut };
             }
             if now + LEFT_NS > stamps.durable.until_ns {
@@ -283,34 +281,65 @@ impl FlashCommits {
         }
         let mut queue = self.queue.lock().await;
         self.take_written(&mut queue);
-        let (now, covered) = (clock::now(), self.covered.load(Ordering::SeqCst));
-        let waited = queue.since.map_or(Duration::ZERO, |since| now - since);
+        let began = clock::now();
+        self.make_store_durable(&mut queue, host, is_last).await;
+        let ready = queue.take_covered(self.covered.load(Ordering::SeqCst));
+        let stamp = self.stamp(is_last).await?;
+        self.enter(ready).await?;
+        let (pages, committed) = self.pages(stamp);
+        if pages.is_empty() {
+            return Ok(false);
+        }
+        {
+            let mut stamps = sleep_lock(&self.stamps);
+            stamps.may_say_until = stamps.may_say_until.max(stamp.until_ns);
+        }
+        self.write(pages).await?;
+        {
+            let mut stamps = sleep_lock(&self.stamps);
+            (stamps.durable, stamps.is_said) = (stamp, true);
+            stamps.took = clock::since(began);
+        }
+        let is_more =
+            committed.into_iter().fold(false, |is_more, index| host.committed(index) | is_more);
+        self.progress.notify_waiters();
+        Ok(is_more)
+    }
+
+    /// Flushes the store if copies have waited long for that, and for the `last` commit. Only the
+    /// last one waits until it is done.
+    async fn make_store_durable(&self, queue: &mut Queue, host: &dyn Host, is_last: bool) {
         if is_last {
             // If it fails, these copies stay out of the journal.
             let _ = timeout(PATIENCE, host.flush()).await;
-        } else if (waited > FLUSH_AFTER || waited > TICK && queue.copies.len() > QUEUE_MAX)
-            && !self.is_flushing.swap(true, Ordering::SeqCst)
-        {
-            queue.since = Some(now);
+            return;
+        }
+        let waited = queue.since.map_or(Duration::ZERO, clock::since);
+        let is_due = waited > FLUSH_AFTER || waited > TICK && queue.copies.len() > QUEUE_MAX;
+        if is_due && !self.is_flushing.swap(true, Ordering::SeqCst) {
+            queue.since = Some(clock::now());
             let (flush, is_flushing) = (host.flush(), Arc::clone(&self.is_flushing));
             tokio::spawn(async move {
                 flush.await;
                 is_flushing.store(false, Ordering::SeqCst);
             });
         }
-        let covered = covered.max(self.covered.load(Ordering::SeqCst));
-        let ready: Vec<_> =
-            queue.copies.extract_if(|_, (_, answered)| *answered <= covered).collect();
-        queue.since = queue.since.filter(|_| !queue.copies.is_empty());
-        let stamp = self.stamp(is_last).await?;
-        let device = &self.part.medium.store;
+    }
+
+    /// Makes copies durable on flash that are durable in the store, and tells the journals.
+    async fn enter(&self, ready: Vec<((usize, Slot), u64)>) -> io::Result<()> {
         if !ready.is_empty() {
-            let began = device.flush();
-            timeout(PATIENCE, began).await??;
+            timeout(PATIENCE, self.part.medium.store.flush()).await??;
         }
-        for ((index, slot), (block, _)) in ready {
+        for ((index, slot), block) in ready {
             self.levels.with(index, &mut |flash| flash.enter(slot, block));
         }
+        Ok(())
+    }
+
+    /// The pages of a commit with this stamp, and whose they are: of each shard that has news, and
+    /// of the first one if the stamp is new.
+    fn pages(&self, stamp: Stamp) -> (Vec<Page>, Vec<usize>) {
         let is_new = {
             let stamps = sleep_lock(&self.stamps);
             stamp != stamps.durable || !stamps.is_said
@@ -324,23 +353,7 @@ impl FlashCommits {
                 }
             });
         }
-        if pages.is_empty() {
-            return Ok(false);
-        }
-        {
-            let mut stamps = sleep_lock(&self.stamps);
-            stamps.may_say_until = stamps.may_say_until.max(stamp.until_ns);
-        }
-        self.write(pages).await?;
-        {
-            let mut stamps = sleep_lock(&self.stamps);
-            (stamps.durable, stamps.is_said) = (stamp, true);
-            stamps.took = now.elapsed();
-        }
-        let is_more =
-            committed.into_iter().fold(false, |is_more, index| host.committed(index) | is_more);
-        self.progress.notify_waiters();
-        Ok(is_more)
+        (pages, committed)
     }
 
     /// Takes over what was written to flash since the last time.
@@ -367,7 +380,7 @@ impl FlashCommits {
         let answered = self.answered();
         let changes = answered > stamped || self.running.load(Ordering::SeqCst) > 0;
         let is_wanted = self.wants_stamp.load(Ordering::SeqCst)
-            || changes && now_ns() + RENEW_NS > durable.until_ns;
+            || changes && self.now_ns() + RENEW_NS > durable.until_ns;
         let is_held = self.holds.load(Ordering::SeqCst) > 0;
         if (!is_wanted || is_held) && !is_last {
             return Ok(durable);
@@ -385,13 +398,13 @@ impl FlashCommits {
         }
         let mut stamps = sleep_lock(&self.stamps);
         let [older, newer] = stamps.seen;
-        if newer.0.elapsed() > SETTLES {
+        if clock::since(newer.0) > SETTLES {
             stamps.seen = [newer, (clock::now(), changed)];
         }
         stamps.answered = answered;
         // Or it would be over when it is there.
         let ahead = (STAMP_NS + 2 * stamps.took.as_nanos() as u64).min(STAMP_MAX_NS);
-        Ok(Stamp { identity, since_ns: older.1.min(changed), until_ns: now_ns() + ahead })
+        Ok(Stamp { identity, since_ns: older.1.min(changed), until_ns: self.now_ns() + ahead })
     }
 
     /// Writes pages to the device, and makes them durable. Others may not have their places before
@@ -421,6 +434,10 @@ impl FlashCommits {
             self.levels.with(index, &mut FlashLevel::turn_off);
         }
         self.progress.notify_waiters();
+    }
+
+    fn now_ns(&self) -> u64 {
+        (self.part.medium.clock)()
     }
 
     fn is_over(&self) -> bool {
@@ -458,6 +475,18 @@ impl FlashCommits {
     }
 }
 
+impl Queue {
+    /// Takes out the copies that are durable in the store: a flush that succeeded covers so many of
+    /// its changes.
+    fn take_covered(&mut self, covered: u64) -> Vec<((usize, Slot), u64)> {
+        let is_covered = |_: &_, &mut (_, answered): &mut (u64, u64)| answered <= covered;
+        let ready = self.copies.extract_if(is_covered);
+        let ready = ready.map(|(place, (block, _))| (place, block)).collect();
+        self.since = self.since.filter(|_| !self.copies.is_empty());
+        ready
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         self.0.holds.fetch_sub(1, Ordering::SeqCst);
@@ -474,12 +503,7 @@ impl Drop for Change {
 /// The task that commits; it ends with the volume.
 pub(super) async fn commit_now_and_then(commits: Arc<FlashCommits>, host: impl Host) {
     while !commits.is_over() && !host.is_gone() {
-        let FlashJournals { wanted, wanted_soon, .. } = &*commits.journals;
-        let soon = pin!(timeout(TICK, wanted_soon.notified()));
-        if let Either::Left((Ok(()), _)) = select(soon, pin!(wanted.notified())).await {
-            // More slots may come, and one commit is enough for all.
-            let _ = timeout(SOON, wanted.notified()).await;
-        }
+        let _ = timeout(TICK, commits.journals.wanted.notified()).await;
         let mut is_more = true;
         while is_more && !commits.is_over() {
             is_more = commits.commit(&host, false).await.unwrap_or_else(|why| {
@@ -488,9 +512,4 @@ pub(super) async fn commit_now_and_then(commits: Arc<FlashCommits>, host: impl H
             });
         }
     }
-}
-
-/// The time of the system's clock, in nanoseconds since 1970.
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }

@@ -41,7 +41,12 @@ enum Expected {
 pub async fn change(world: &Arc<World>, volume: usize, random: &mut Random) -> Result<(), String> {
     let level = random.below(world.nodes.len() as u64) as usize;
     let (node, draw) = (&world.nodes[level], &world.scenario.volumes[volume]);
-    let wish = Wish::draw(draw, level, random);
+    let mut wish = Wish::draw(draw, level, random);
+    // A write that waits for flash holds up what drops.
+    let may_wait = world.scenario.flash.as_ref().is_some_and(|flash| flash.has_trouble);
+    if may_wait && wish.text == "drop" {
+        wish.expected = Expected::Either;
+    }
     let given_up = random.weighted(&GIVEN_UP_MS);
     let Some(client) = open(node, &draw.name).await else { return Ok(()) };
     let mut running = node.running.lock().await;

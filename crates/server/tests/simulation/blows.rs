@@ -10,6 +10,7 @@ use undercroft_server::process::CacheShare;
 
 use crate::administrator;
 use crate::disk::{Cut, Disk, SECTOR};
+use crate::flash::FlashDisk;
 use crate::history::Event;
 use crate::random::Random;
 use crate::scenario::Blow;
@@ -144,6 +145,7 @@ async fn start(world: &Arc<World>, levels: Range<usize>) -> Result<(), String> {
     let disks = world.lowest().disks();
     if world.start_some(levels.clone()).await.is_err() {
         disks.iter().for_each(Disk::heal);
+        world.flash.iter().for_each(FlashDisk::heal);
         world.start_some(levels).await?;
     }
     if disks.iter().any(Disk::is_service) {
@@ -163,6 +165,7 @@ async fn kill(world: &Arc<World>, power: bool, random: &mut Random) -> Result<()
         1 => Cut::Some { lost_percent: 50 },
         _ => Cut::Some { lost_percent: 5 },
     };
+    world.nodes[..gone].iter().filter(|_| power).for_each(|node| node.cut_flash(cut));
     for (volume, draw) in world.scenario.volumes.iter().enumerate() {
         let disk = world.lowest().disk(volume).filter(|_| gone == height);
         disk.into_iter().for_each(|disk| match power {
@@ -195,6 +198,9 @@ async fn kill_below(world: &Arc<World>, power: bool, random: &mut Random) -> Res
     let levels = first..if power { world.nodes.len() } else { first + 1 };
     for node in &world.nodes[levels.clone()] {
         node.kill().await;
+        if power {
+            node.cut_flash(Cut::All);
+        }
     }
     let volumes = 0..world.scenario.volumes.len();
     let is_lost: Vec<_> = volumes.filter(|&v| lose_below(world, v, &levels, power)).collect();

@@ -6,8 +6,11 @@
 //! on until a flush covers it; a power cut keeps any subset of the list, sector by sector, in
 //! order.
 //!
-//! Not here: what makes it a service for objects (`disk/service.rs`).
+//! Not here: what can be wrong with it (`disk/habits.rs`), what makes it a service for objects
+//! (`disk/service.rs`), and the time of the last change (`disk/changed.rs`).
 
+mod changed;
+mod habits;
 mod service;
 
 use std::cmp::Reverse;
@@ -24,12 +27,17 @@ use object_store::path::Path;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use undercroft_server::process::OpeningStore;
-use undercroft_store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
+use undercroft_store::{
+    Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Version, Zeroing,
+};
 
 use crate::history::{Value, values};
 use crate::random::Random;
 use crate::report::Log;
 
+use self::changed::Changed;
+pub use self::changed::wall_ns;
+pub use habits::{Faults, Habits};
 pub use service::Service;
 
 /// Most changes that no flush has covered: with more it makes the oldest durable by itself.
@@ -40,47 +48,6 @@ pub const SECTOR: u64 = 512;
 
 /// A run that asks a disk for more than this goes round in circles.
 const REQUESTS_MAX: u64 = 300_000;
-
-/// How the disk behaves while nothing is wrong.
-#[derive(Clone, Debug)]
-pub struct Habits {
-    pub alignment: u32,
-    pub zeroes_fast: bool,
-    /// Requests of a hundred that are answered without waiting.
-    pub at_once: u64,
-    /// Most milliseconds to the effect, and from there to the answer.
-    pub slow_ms: u64,
-    /// Requests that it does at a time, if that is bounded: further ones wait, in order.
-    pub at_a_time: Option<usize>,
-    /// Whether many writes go in one call.
-    pub takes_many: bool,
-    /// Whether TRIM leaves zeroes.
-    pub trim_zeroes: bool,
-    /// If it is no disk.
-    pub service: Option<Service>,
-}
-
-/// What is wrong with it now.
-#[derive(Clone, Debug, Default)]
-pub struct Faults {
-    /// Bytes that cannot be written, for ever.
-    pub bad_writes: Vec<Range<u64>>,
-    /// Bytes that cannot be read.
-    pub bad_reads: Vec<Range<u64>>,
-    /// Of a hundred requests of each kind, so many fail.
-    pub failing_reads: u64,
-    pub failing_writes: u64,
-    pub failing_flushes: u64,
-    /// This many requests later one fails; with `dead_after`, all that come then.
-    pub nth: Option<u64>,
-    pub dead_after: bool,
-    /// No change has room.
-    pub full: bool,
-    /// Nothing goes on until this ends.
-    pub stalled: bool,
-    /// Of failing writes, a part took effect.
-    pub torn: bool,
-}
 
 #[derive(Clone)]
 pub struct Disk {
@@ -118,6 +85,7 @@ struct State {
     is_calm: bool,
     /// What its stores have warned of.
     warnings: Vec<String>,
+    changed: Changed,
 }
 
 struct Change {
@@ -156,6 +124,7 @@ impl Disk {
             owner: 0,
             requests: 0,
             busy: BinaryHeap::new(),
+            changed: Changed::new(),
         };
         let (state, released, name) = (Mutex::new(state), Notify::new(), name.to_owned());
         Disk { shared: Arc::new(Shared { state, released, log, name }) }
@@ -221,6 +190,9 @@ impl Disk {
         };
         lost.retain(left);
         state.current = state.durable.clone();
+        // By itself, so that a disk without a level on flash does what it always did.
+        let mut random = state.random.clone();
+        state.changed.cut(&mut random);
         drop(state);
         self.shared.released.notify_waiters();
         lost
@@ -436,6 +408,7 @@ impl State {
 
     fn put(&mut self, offset: u64, data: Bytes, kept: bool) {
         if !data.is_empty() {
+            self.changed.note();
             self.current[offset as usize..][..data.len()].copy_from_slice(&data);
             let data = Bytes::copy_from_slice(&data);
             self.volatile.push_back(Change { offset, data, kept });
@@ -447,6 +420,9 @@ impl State {
 
     /// Makes durable what has a smaller number.
     fn flush(&mut self, end: u64) {
+        if end >= self.first + self.volatile.len() as u64 {
+            self.changed.flushed();
+        }
         while self.first < end {
             let Some(Change { offset, data, .. }) = self.volatile.pop_front() else { return };
             self.durable[offset as usize..][..data.len()].copy_from_slice(&data);
@@ -580,5 +556,13 @@ impl Store for DiskStore {
     fn reload(&self) -> Answer<io::Result<u64>> {
         let size = self.facts().size;
         Box::pin(async move { Ok(size) })
+    }
+
+    fn version(&self) -> Answer<Option<Version>> {
+        let (shared, owner) = (Arc::clone(&self.shared), self.owner);
+        Box::pin(async move {
+            let state = shared.awake(Some(owner)).await.ok()?;
+            Some(Version { identity: 1, changed_ns: state.changed.last_ns() })
+        })
     }
 }

@@ -3,8 +3,9 @@
 //! A seed draws a [`scenario`]: servers with their volumes, clients, and what befalls them. All of
 //! it runs on one thread and a clock that goes on only when everybody waits, so a seed has one
 //! outcome. The servers are those of the program ([`node`]), over streams in memory ([`wire`]) and
-//! on disks that fail ([`disk`]). What the clients were answered ([`history`]) is judged by the
-//! [`checker`]. docs/developer/testing.md says what is simulated and how to look at a seed.
+//! on disks that fail ([`disk`]), and some have a level on flash ([`flash`]). What the clients were
+//! answered ([`history`]) is judged by the [`checker`]. docs/developer/testing.md says what is
+//! simulated and how to look at a seed.
 #![allow(unreachable_pub)]
 
 mod administrator;
@@ -13,6 +14,7 @@ mod blows;
 mod checker;
 mod client;
 mod disk;
+mod flash;
 mod flood;
 mod history;
 mod node;

@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep};
 use undercroft_nbd::{Connector, Transport};
 use undercroft_server::process::{Running, ServerConfig, Settings, Surroundings};
 
-use crate::disk::Disk;
+use crate::disk::{Cut, Disk};
+use crate::flash::FlashDisk;
 use crate::report::Log;
 use crate::scenario::LENDS;
 use crate::tally::Tally;
@@ -36,6 +37,7 @@ pub struct Node {
     disks: Vec<Disk>,
     /// The server that has the disks otherwise.
     below: Option<Arc<Node>>,
+    flash: Option<FlashDisk>,
     /// Bytes on the way in each direction of a connection to it.
     buffer: usize,
     pub running: AsyncMutex<Option<Running>>,
@@ -58,6 +60,7 @@ impl Node {
         volumes: Vec<(String, String)>,
         stores: Result<Vec<Disk>, Arc<Node>>,
         (buffer, is_small): (usize, bool),
+        flash: Option<FlashDisk>,
         seed: u64,
         log: Log,
     ) -> Arc<Node> {
@@ -71,6 +74,7 @@ impl Node {
             volumes,
             disks,
             below,
+            flash,
             buffer,
             running: AsyncMutex::default(),
             life: Arc::default(),
@@ -91,12 +95,15 @@ impl Node {
                 Some(_) => format!("nbd://below/{name}"),
                 None => "mem:".to_owned(),
             };
-            Settings::volume(&format!("{name}={store},{options}")).unwrap()
+            let flash = self.flash.as_ref().filter(|_| !options.contains("cache=off"));
+            let part = flash.map_or(String::new(), |flash| format!(",flash={}", flash.draw.part));
+            Settings::volume(&format!("{name}={store},{options}{part}")).unwrap()
         });
         // One that nobody uses: without any there is no server.
         let lends = self.volumes.iter().any(|(_, options)| options.contains(LENDS));
         let cache = if lends { "1MiB,cache-min=64KiB,cache-idle-s=1" } else { "64KiB" };
-        let idle = Settings::volume(&format!("idle=mem(64KiB):,cache={cache}")).unwrap();
+        let flash = if self.flash.is_some() { ",flash=off" } else { "" };
+        let idle = Settings::volume(&format!("idle=mem(64KiB):,cache={cache}{flash}")).unwrap();
         let parsed = parsed.chain([idle]);
         let settings = Settings::default().set("volume", parsed.collect::<Vec<_>>());
         let mut settings = settings.set("cache", CACHE).set("limits.close-s", CLOSE_S);
@@ -106,6 +113,9 @@ impl Node {
             {
                 settings = settings.set(&format!("limits.{limit}"), bytes);
             }
+        }
+        if let Some(flash) = &self.flash {
+            settings = settings.set("flash", flash.draw.option(self.volumes.len()));
         }
         let mut config = settings.config().unwrap();
         config.listen.clear();
@@ -119,18 +129,24 @@ impl Node {
         let is_alive = |node: &Node| node.life.load(Ordering::SeqCst) == life;
         let disks: Vec<_> =
             self.volumes.iter().map(|(name, _)| name.clone()).zip(self.disks.clone()).collect();
+        let (config, seed) = (self.config(|_| true), self.seed + life);
+        let flash = match (&self.flash, &config.flash) {
+            (Some(flash), Some(config)) => Some(flash.open(config.clone(), life, seed).await),
+            _ => None,
+        };
         let surroundings = Surroundings {
             stores: Some(Arc::new(move |volume| {
                 let found = disks.iter().find(|(name, _)| name == volume);
                 found.map(|(_, disk)| disk.open(life))
             })),
             connector: self.connector(life),
-            seed: Some(self.seed + life),
-            ..Surroundings::default()
+            flash: flash.transpose().map_err(|error| error.to_string())?,
+            seed: Some(seed),
         };
-        let started = Running::start_in(&self.config(|_| true), surroundings).await;
+        let started = Running::start_in(&config, surroundings).await;
         let started = started.map_err(|error| error.to_string())?;
         self.wait_for_services(&started).await?;
+        self.count(Tally::found(&started.volumes()));
         if is_alive(self) {
             self.port.open(started.server().clone());
             *running = Some(started);
@@ -178,7 +194,13 @@ impl Node {
         let running = self.running.lock().await.take();
         running.iter().for_each(|running| self.count(Tally::of(&running.volumes())));
         drop(running);
+        self.flash.iter().for_each(FlashDisk::abandon);
         self.log.line(|| format!("== {} is killed", self.name));
+    }
+
+    /// After a kill: its level on flash was without power, too.
+    pub fn cut_flash(&self, cut: Cut) {
+        self.flash.iter().for_each(|flash| flash.cut(cut));
     }
 
     /// Its connections to the server below are lost.

@@ -54,7 +54,8 @@ pub struct Report {
     /// Most bytes that were allocated at a time, the simulation's own included.
     pub peak_bytes: u64,
     pub hash: u32,
-    /// What became of contents that were handed over, if all were over control exports.
+    /// What became of contents that were handed over, if all were over control exports, and what a
+    /// level on flash did.
     pub tally: Tally,
     /// What was drawn, in a line.
     pub scenario: String,

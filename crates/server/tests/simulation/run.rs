@@ -11,6 +11,7 @@ use crate::checker;
 use crate::random::Random;
 use crate::report::{Log, Report};
 use crate::scenario::Scenario;
+use crate::seeds;
 use crate::tally::Tally;
 use crate::world::World;
 
@@ -45,7 +46,8 @@ fn run(seed: u64, is_shown: bool) -> Report {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime of one thread");
     let mut random = Random::new(seed);
-    let scenario = Scenario::draw(&mut random);
+    let mut scenario = Scenario::draw(&mut random);
+    scenario.flash = scenario.flash.filter(|_| !seeds::is_without_flash(seed));
     let text = scenario.to_string();
     let mut report = Report {
         seed,
@@ -72,8 +74,9 @@ fn run(seed: u64, is_shown: bool) -> Report {
         }
     });
     (report.peak_bytes, report.hash) = (memory.bytes_max, log.hash());
-    if world.scenario.has_only_attached() {
-        report.tally = world.top().tally();
+    world.nodes.iter().for_each(|node| report.tally.add(node.tally()));
+    if !world.scenario.has_only_attached() {
+        report.tally.forget_contents();
     }
     report.requests = world.history.requests();
     if memory.bytes_max > PEAK_BYTES {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::disk::{Habits, Service};
+use crate::flash::FlashDraw;
 use crate::flood::Flood;
 use crate::random::Random;
 
@@ -39,6 +40,7 @@ pub struct Scenario {
     pub attached: u64,
     pub blows: Vec<(Blow, u64)>,
     pub flood: Option<Flood>,
+    pub flash: Option<FlashDraw>,
     /// Most milliseconds between two blows.
     pub blow_ms: u64,
 }
@@ -194,12 +196,14 @@ impl Scenario {
             let service = Service::draw(&mut services);
             volumes.iter_mut().for_each(|volume| volume.habits.service = Some(service.clone()));
         }
+        let flash = FlashDraw::draw(height, &mut services.clone().fork());
         let burst = slow.percent(20).then_some(Flood::Bursts);
         // To see what else there is.
         let without = std::env::var("SIMULATE_WITHOUT").unwrap_or_default();
         let is_out = |name: String| without.split(',').any(|out| out == name);
         deeds.retain(|(deed, _)| !is_out(format!("{deed:?}")));
         blows.retain(|(blow, _)| !is_out(format!("{blow:?}")));
+        let flash = flash.filter(|_| !is_out("Flash".to_owned()));
         Scenario {
             volumes,
             height,
@@ -218,6 +222,7 @@ impl Scenario {
             attached,
             blows,
             flood: random.percent(10).then(|| random.pick(&FLOODS)).or(burst),
+            flash,
             blow_ms: random.pick(&[30, 150, 600]),
         }
     }
@@ -358,6 +363,9 @@ impl fmt::Display for Scenario {
             if let Some(service) = &volume.habits.service {
                 write!(f, "{service:?}; ")?;
             }
+        }
+        if let Some(flash) = &self.flash {
+            write!(f, "{flash:?}; ")?;
         }
         let Scenario { clients, depth, requests, buffer, .. } = self;
         if let Some(flood) = &self.flood {

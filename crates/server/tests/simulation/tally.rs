@@ -1,10 +1,11 @@
-//! What became of the contents that clients handed over, as the servers counted it: so that nobody
-//! takes a simulation for a test of them in which they are never accepted, or never refused.
+//! What became of the contents that clients handed over, and of blocks on flash, as the servers
+//! counted it: so that nobody takes a simulation for a test of them in which contents are never
+//! accepted, or never refused, or in which nothing is read from flash.
 
 use std::fmt;
 use std::sync::Arc;
 
-use undercroft_server::{CooperationStats, Volume};
+use undercroft_server::{CooperationStats, FlashStats, Volume};
 
 /// Fewest seeds after which each count must have occurred.
 const SEEDS_MIN: u64 = 500;
@@ -13,7 +14,10 @@ const SEEDS_MIN: u64 = 500;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally([u64; NAMES.len()]);
 
-const NAMES: [&str; 8] = [
+/// The number of counts of contents, which are the first ones.
+const CONTENTS: usize = 8;
+
+const NAMES: [&str; 12] = [
     "accepted",
     "unknown",
     "changed",
@@ -22,6 +26,10 @@ const NAMES: [&str; 8] = [
     "forbidden",
     "awaited",
     "placed by their WRITE",
+    "written to flash",
+    "read from flash",
+    "refused by flash",
+    "found on flash after a start",
 ];
 
 impl Tally {
@@ -31,8 +39,9 @@ impl Tally {
 
     /// What these volumes have counted so far.
     pub fn of(volumes: &[Arc<Volume>]) -> Tally {
-        let mut all = CooperationStats::default();
+        let (mut all, mut flash) = (CooperationStats::default(), FlashStats::default());
         volumes.iter().filter_map(|volume| volume.stats().cooperation).for_each(|c| all.sum(&c));
+        volumes.iter().filter_map(|volume| volume.stats().flash).for_each(|f| flash.sum(&f));
         Tally([
             all.demotions_accepted,
             all.demotions_refused_unknown,
@@ -42,7 +51,24 @@ impl Tally {
             all.demotions_refused_forbidden,
             all.demotions_awaited,
             all.demotions_written,
+            flash.written,
+            flash.hits,
+            flash.failed_reads + flash.failed_writes,
+            0,
         ])
+    }
+
+    /// What these volumes have found on flash at their start.
+    pub fn found(volumes: &[Arc<Volume>]) -> Tally {
+        let flash = volumes.iter().filter_map(|volume| volume.stats().flash);
+        let mut tally = Tally::default();
+        tally.0[NAMES.len() - 1] = flash.map(|flash| flash.durable).sum();
+        tally
+    }
+
+    /// Counts of contents are of no use where they were not all handed over in the same way.
+    pub fn forget_contents(&mut self) {
+        self.0[..CONTENTS].fill(0);
     }
 
     /// What did not occur in so many seeds.

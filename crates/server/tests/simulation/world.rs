@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 use crate::blows;
 use crate::client;
 use crate::disk::{Cut, Disk, SECTOR};
+use crate::flash::{self, FlashDisk};
 use crate::flood;
 use crate::history::{Event, History, INITIAL, contents};
 use crate::node::Node;
@@ -41,6 +42,7 @@ pub struct World {
     pub log: Log,
     /// The server that clients know, those below it, and the one that has the disks.
     pub nodes: Vec<Arc<Node>>,
+    pub flash: Option<FlashDisk>,
     over: AtomicBool,
 }
 
@@ -52,18 +54,24 @@ impl World {
         });
         let disks: Vec<_> = disks.collect();
         let (limits, seed) = ((scenario.buffer, scenario.flood.is_some()), random.next() >> 8);
+        let count = scenario.volumes.len();
+        let flash = scenario
+            .flash
+            .as_ref()
+            .map(|draw| FlashDisk::new(draw, count, random.clone().fork(), log.clone()));
         let mut nodes = Vec::new();
         let mut stores = Ok(disks);
         for level in (0..scenario.height).rev() {
             let volumes = scenario.volumes.iter();
             let volumes = volumes.map(|v| (v.name.clone(), v.servers[level].options.clone()));
+            let own = flash.clone().filter(|flash| flash.draw.level == level);
             let node =
-                Node::new(NAMES[level], volumes.collect(), stores, limits, seed, log.clone());
+                Node::new(NAMES[level], volumes.collect(), stores, limits, own, seed, log.clone());
             stores = Err(Arc::clone(&node));
             nodes.insert(0, node);
         }
         let history = History::new(log.clone());
-        Arc::new(World { scenario, history, log, nodes, over: AtomicBool::new(false) })
+        Arc::new(World { scenario, history, log, nodes, flash, over: AtomicBool::new(false) })
     }
 
     /// The server that clients know.
@@ -99,6 +107,11 @@ impl World {
             .scenario
             .flood
             .map(|flood| tokio::spawn(flood::run(Arc::clone(&self), flood, random.fork())));
+        if let Some(flash) = &self.flash {
+            // From a copy, so that clients and blows are what they would be without.
+            let random = random.clone().fork().fork();
+            tokio::spawn(flash::befall(Arc::clone(&self), flash.clone(), random));
+        }
         let mut blows = tokio::spawn(blows::run(Arc::clone(&self), random.fork()));
         let all = async { while clients.join_next().await.is_some() {} };
         if timeout(RUN, all).await.is_err() {
@@ -118,7 +131,7 @@ impl World {
             faults.extend(self.last_look().await);
         }
         let disks = self.lowest().disks();
-        if disks.iter().any(Disk::is_overrun) {
+        if disks.iter().any(Disk::is_overrun) || self.flash.iter().any(FlashDisk::is_overrun) {
             faults.push("a disk is asked again and again, without end".to_owned());
         }
         faults.extend(disks.iter().flat_map(Disk::warnings));
@@ -148,6 +161,7 @@ impl World {
     async fn last_look(self: &Arc<World>) -> Vec<String> {
         let mut faults = Vec::new();
         self.lowest().disks().iter().for_each(Disk::heal);
+        self.flash.iter().for_each(FlashDisk::heal);
         if timeout(PATIENCE, self.calm()).await.is_err() {
             return vec!["a volume at a service does not come back".to_owned()];
         }
@@ -176,6 +190,7 @@ impl World {
                 faults.push("the last end has not ended".to_owned());
                 return faults;
             }
+            self.nodes.iter().for_each(|node| node.cut_flash(Cut::All));
             for (volume, disk) in self.lowest().disks().iter().enumerate() {
                 disk.cut(Cut::All);
                 self.history.event(volume, Event::Lost);

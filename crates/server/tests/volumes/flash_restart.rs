@@ -270,3 +270,32 @@ async fn a_slow_device_holds_no_write_up_for_ever() {
     life.device.flush_ms.store(0, Ordering::SeqCst);
     life.volume.close().await.unwrap();
 }
+
+/// Slots that are taken over wait for each other, so that the journal writes little beside the
+/// copies: two pages for at least 64 of them, and two at each pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_commit_ends_many_copies() {
+    let mut random = Random::new(seed());
+    let (store, device) = new_stores(&mut random);
+    let life = begin_life(config(16, "lru"), store, device, None, &mut random).await;
+    for block in 0..200 {
+        read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
+    }
+    until_durable(&life, 150).await;
+    let counts = || life.volume.stats().flash.unwrap();
+    let (before, began) = (counts(), Instant::now());
+    for block in (0..BLOCKS).cycle() {
+        read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
+        if began.elapsed() > Duration::from_secs(3) {
+            break;
+        }
+    }
+    let (after, pauses) = (counts(), began.elapsed().as_millis() as u64 / 500 + 1);
+    let pages = after.journal_pages - before.journal_pages;
+    let written = after.written - before.written;
+    let what = format!("{pages} pages for {written} copies in {pauses} pauses");
+    assert!(written > 1000, "{what}");
+    assert!(pages <= 2 * pauses + written / 32, "{what}");
+    println!("{what}");
+    life.volume.close().await.unwrap();
+}

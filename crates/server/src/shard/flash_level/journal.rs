@@ -10,6 +10,10 @@ use undercroft_flash::{Commit, Directory as _, Journal, Slot, Stamp};
 
 use crate::shard::flash_level::{FlashLevel, Next};
 
+/// A commit is made at once when this part of the writes that may wait waits for one, so that there
+/// is room for those that come meanwhile.
+const HELD_BACK_PART: usize = 4;
+
 /// Whether a range of the store may be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gate {
@@ -80,7 +84,9 @@ impl FlashLevel {
             && self.slots.get(&slot).is_some_and(has_data);
         if waits {
             self.held_back.push(slot);
-            self.wanted.notify_one();
+            if self.held_back.len() >= self.staged_max.div_ceil(HELD_BACK_PART) {
+                self.wanted.notify_one();
+            }
         }
         waits
     }
