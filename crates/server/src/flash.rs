@@ -17,7 +17,7 @@ use undercroft_flash::FlashSpec;
 use undercroft_store::Store;
 
 pub use journals::FlashPlace;
-pub(crate) use journals::{FlashJournals, read};
+pub(crate) use journals::{APART_NS, FlashJournals, STAMP_MAX_NS, read};
 
 /// Blocks that are written to a device at a time; more would make its reads wait.
 const WRITES_AT_ONCE: usize = 4;

@@ -21,6 +21,11 @@ use crate::lock::sleep_lock;
 const PATIENCE: Duration = Duration::from_secs(30);
 const SLOTS_A_SECOND: u32 = 1 << 22;
 
+/// How far ahead a stamp reaches at most, and how coarse the times of a store may be: a change that
+/// is made after both is noticed by whoever reads the stamp. In nanoseconds.
+pub(crate) const STAMP_MAX_NS: u64 = 12_000_000_000;
+pub(crate) const APART_NS: u64 = 1_100_000_000;
+
 /// The journals of a volume's part, and what they say at first.
 pub(crate) struct FlashJournals {
     /// The first bytes of the shards' journals in the device.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes as Data;
 use rustix::fs::FallocateFlags;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use undercroft_flash::{
     FirstPage, HEAD_BYTES, PAGE_BYTES, PARTS_AT, PARTS_BYTES, Part, Parts, Superblock,
 };
@@ -24,7 +24,7 @@ use undercroft_store::{FileOptions, FileStore, Store};
 use undercroft_text::Bytes;
 
 use crate::config::{FlashConfig, VolumeConfig};
-use crate::flash::{FlashMedium, FlashPart, FlashPlace, read};
+use crate::flash::{APART_NS, FlashMedium, FlashPart, FlashPlace, STAMP_MAX_NS, read};
 use crate::lock::sleep_lock;
 use crate::process::error::ServeError;
 use crate::process::flash_regions::{Region, Regions};
@@ -104,7 +104,27 @@ impl FlashDevice {
     /// Gives a volume its part of the device, as it is configured: `None` if it has none, or if
     /// what is free is too small, or the device fails, which is logged. It comes back when the
     /// volume is gone. `store`: that of the volume.
+    ///
+    /// Without a part, nothing of the volume is left that a later server could believe: if that
+    /// cannot be written, this waits until changes of the store will be noticed by their time.
     pub(crate) async fn part(&self, volume: &VolumeConfig, store: &dyn Store) -> Option<FlashPart> {
+        let part = self.try_part(volume, store).await;
+        if part.is_none()
+            && let Err(why) = self.list(volume, None, None).await
+        {
+            let (name, wait) = (&volume.name, Duration::from_nanos(STAMP_MAX_NS + APART_NS));
+            tracing::warn!(
+                volume = name,
+                "what lies on flash from before cannot be taken off its directory: {why}; the \
+                 volume opens in {} s, when changes of its store are noticed by their time",
+                wait.as_secs()
+            );
+            sleep(wait).await;
+        }
+        part
+    }
+
+    async fn try_part(&self, volume: &VolumeConfig, store: &dyn Store) -> Option<FlashPart> {
         let (block, shards) = (u64::from(volume.block_bytes), u64::from(volume.shards.max(1)));
         let slots = u32::try_from(volume.flash_bytes / block).unwrap_or(u32::MAX);
         if slots == 0 || volume.cache_blocks == 0 {
@@ -157,7 +177,7 @@ impl FlashDevice {
         } else {
             (FlashPart::new(self.medium.clone(), spec, range.start, slots), None)
         };
-        if let Err(why) = self.list(volume, &region, listed).await {
+        if let Err(why) = self.list(volume, Some(&region), listed).await {
             let name = &volume.name;
             tracing::warn!(volume = name, "gets no flash: the directory cannot be written: {why}");
             return None;
@@ -183,15 +203,15 @@ impl FlashDevice {
     }
 
     /// Lists a volume's region as its part, with this identity, or not at all, and no other part
-    /// there; durably before the region is used.
+    /// of the volume or there; durably before the region is used.
     async fn list(
         &self,
         volume: &VolumeConfig,
-        region: &Arc<Region>,
+        region: Option<&Arc<Region>>,
         id: Option<u64>,
     ) -> Result<(), String> {
         let _one_at_a_time = self.writing.lock().await;
-        let range = &region.range;
+        let range = region.map_or(0..0, |region| region.range.clone());
         let mut parts = sleep_lock(&self.parts).clone();
         let is_in_the_way = |part: &&Part| {
             let overlaps =
@@ -215,7 +235,7 @@ impl FlashDevice {
             return Ok(());
         }
         let (byte, copy) = parts.next_copy();
-        let (device, region) = (Arc::clone(&self.medium.store), Arc::clone(region));
+        let (device, region) = (Arc::clone(&self.medium.store), region.cloned());
         let written = tokio::spawn(async move {
             // What is written late would list a region that has become somebody else's.
             let _held = region;
@@ -425,6 +445,13 @@ mod tests {
         let names: Vec<_> = listed().into_iter().map(|(name, ..)| name).collect();
         assert!(first.journals.is_none() && names == ["other"], "{names:?}");
         drop((device, first, second));
+        // A volume that has no flash any more is taken off, since nothing tells of its changes.
+        let device = FlashDevice::open(&warm, SEED).await.unwrap();
+        let second = device.part(&volume("other", 3 << 20), &store).await.unwrap();
+        assert_eq!(listed().len(), 1);
+        drop(second);
+        assert!(device.part(&volume("other", 0), &store).await.is_none() && listed().is_empty());
+        drop(device);
         let device = FlashDevice::open(&config(&path, "size=8MiB"), SEED).await.unwrap();
         let second = device.part(&volume("other", 4 << 20), &store).await.unwrap();
         assert!(second.journals.is_none() && listed().is_empty(), "cold");

@@ -94,15 +94,20 @@ impl std::error::Error for Unwritten {}
 impl Volume {
     /// Answers running requests, refuses new ones, and makes everything durable. The volume cannot
     /// be used afterwards. Takes at most [`close_patience`](crate::VolumeConfig::close_patience),
-    /// and slightly more if the store stalls.
+    /// and slightly more if the store stalls, or up to 24 s more if changes wait for a level on
+    /// flash that fails.
     ///
     /// # Errors
     /// The blocks that the store did not take in that time. They stay dirty, so closing may be
     /// tried again.
     pub async fn close(self: &Arc<Self>) -> Result<(), Unwritten> {
         self.answers.close();
-        let start = Instant::now();
-        let (patience, deadline) = (self.config.close_patience, start + self.config.close_patience);
+        let (start, patience) = (Instant::now(), self.config.close_patience);
+        let deadline = || {
+            // The store is not to blame for what waits for flash.
+            let flash = self.flash_commits.as_ref();
+            start + patience + flash.map_or(Duration::ZERO, |commits| commits.delays())
+        };
         let pending = &self.answers.pending;
         let answered = self.until(|| (pending.load(Ordering::SeqCst) == 0).then_some(()));
         // A request that the store does not answer must not keep dirty blocks from being written.
@@ -117,12 +122,12 @@ impl Volume {
         }
         let mut pause = PAUSE_FIRST;
         loop {
-            let ended = match timeout_at(deadline, self.write_everything()).await {
+            let ended = match timeout_at(deadline(), self.write_everything()).await {
                 Ok(ended) => ended,
                 Err(_) => Err(Failed::new(Failure::Io, "the store does not answer")),
             };
             let Err(why) = ended else { break };
-            if Instant::now() + pause > deadline {
+            if Instant::now() + pause > deadline() {
                 return Err(Unwritten::of(&self.shards, why));
             }
             sleep(pause).await;
@@ -144,7 +149,7 @@ impl Volume {
         }
         let store = Arc::clone(&self.store);
         // Nothing is lost then, but another server may have to wait.
-        let given_up = timeout_at(deadline, ask_store(async move { store.close().await })).await;
+        let given_up = timeout_at(deadline(), ask_store(async move { store.close().await })).await;
         if let Ok(Err(error)) = given_up {
             tracing::warn!(volume = self.config.name, "the store cannot be given up: {error}");
         }

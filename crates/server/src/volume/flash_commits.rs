@@ -33,7 +33,7 @@ use undercroft_flash::{Slot, Stamp};
 use undercroft_store::Store;
 
 use crate::clock;
-use crate::flash::{FlashJournals, FlashPart};
+use crate::flash::{APART_NS, FlashJournals, FlashPart, STAMP_MAX_NS};
 use crate::geometry::Geometry;
 use crate::lock::sleep_lock;
 use crate::shard::flash_level::{FlashLevel, Gate, Page};
@@ -51,14 +51,11 @@ const QUEUE_MAX: usize = 1 << 16;
 /// How long a commit may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How far ahead a stamp reaches when commits take no time, and at most; how much of it must be
-/// left for a change, and how much lest a new one is made; and how coarse the times of a store may
-/// be. In nanoseconds.
+/// How far ahead a stamp reaches when commits take no time; how much of it must be left for a
+/// change, and how much lest a new one is made. In nanoseconds.
 const STAMP_NS: u64 = 2_000_000_000;
-const STAMP_MAX_NS: u64 = 12_000_000_000;
 const LEFT_NS: u64 = 1_000_000_000;
 const RENEW_NS: u64 = 1_700_000_000;
-const APART_NS: u64 = 1_100_000_000;
 
 /// How long it takes until the time of a store's last change is as durable as its data: a stamp
 /// admits what was the last change so long ago, and at most twice as long.
@@ -95,9 +92,8 @@ pub(crate) struct FlashCommits {
     journals: Arc<FlashJournals>,
     store: Arc<dyn Store>,
     stamps: Mutex<Stamps>,
-    /// Whether the next commit is to bring a new stamp; and how many forbid that.
+    /// Whether the next commit is to bring a new stamp.
     wants_stamp: AtomicBool,
-    holds: AtomicU64,
     /// Whether the store is being flushed for copies that wait for it.
     is_flushing: Arc<AtomicBool>,
     /// Changes of the store that are being made, that were answered, and that were answered before
@@ -138,9 +134,6 @@ struct Queue {
 /// A change of the store that is being made.
 pub(super) struct Change(Arc<FlashCommits>);
 
-/// While this is there, the journals say nothing new of the store.
-pub(super) struct Hold(Arc<FlashCommits>);
-
 impl FlashCommits {
     /// For the part of a volume if it has journals; `None` for another one.
     pub(super) fn new(
@@ -170,7 +163,6 @@ impl FlashCommits {
                 seen,
             }),
             wants_stamp: AtomicBool::new(false),
-            holds: AtomicU64::new(0),
             is_flushing: Arc::default(),
             running: AtomicU64::new(0),
             // Changes by an earlier process may not be durable.
@@ -237,13 +229,17 @@ impl FlashCommits {
         gate
     }
 
-    /// Waits until none of the copies that are void now counts after a restart. `hold`: somebody
-    /// else may have changed the store before it was taken, so no stamp has been made since.
-    pub(super) async fn all_ended(self: &Arc<Self>, hold: Hold) {
+    /// Waits until none of the copies that are void now counts after a restart.
+    pub(super) async fn all_ended(&self) {
+        let mut ends = vec![None; self.levels.count()];
         while !self.is_over() {
             let mut progress = pin!(self.progress.notified());
             progress.as_mut().enable();
-            match self.gate_of_levels(&[0..=u64::MAX]) {
+            let mut gate = Gate::Open;
+            for (index, ends) in ends.iter_mut().enumerate() {
+                self.levels.with(index, &mut |flash| gate = gate.max(flash.have_ended(ends)));
+            }
+            match gate {
                 Gate::Open => break,
                 Gate::Sweeping => yield_now().await,
                 Gate::Shut => {
@@ -252,13 +248,6 @@ impl FlashCommits {
                 }
             }
         }
-        drop(hold);
-    }
-
-    /// No new stamp is made until this is dropped.
-    pub(super) fn hold(self: &Arc<Self>) -> Hold {
-        self.holds.fetch_add(1, Ordering::SeqCst);
-        Hold(Arc::clone(self))
     }
 
     /// Changes of the store that were answered so far.
@@ -381,8 +370,7 @@ impl FlashCommits {
         let changes = answered > stamped || self.running.load(Ordering::SeqCst) > 0;
         let is_wanted = self.wants_stamp.load(Ordering::SeqCst)
             || changes && self.now_ns() + RENEW_NS > durable.until_ns;
-        let is_held = self.holds.load(Ordering::SeqCst) > 0;
-        if (!is_wanted || is_held) && !is_last {
+        if !is_wanted && !is_last {
             return Ok(durable);
         }
         let Ok(version) = timeout(PATIENCE, self.store.version()).await else {
@@ -440,6 +428,14 @@ impl FlashCommits {
         (self.part.medium.clock)()
     }
 
+    /// How much longer than usual a change may take, since it waits for a commit that does not end,
+    /// or, without any, for the end of the last stamp.
+    pub(super) fn delays(&self) -> Duration {
+        let is_waiting = self.is_over() || self.queue.try_lock().is_err();
+        let longest = PATIENCE + Duration::from_nanos(STAMP_MAX_NS + APART_NS);
+        if is_waiting { longest } else { Duration::ZERO }
+    }
+
     fn is_over(&self) -> bool {
         sleep_lock(&self.stamps).over.is_some()
     }
@@ -484,12 +480,6 @@ impl Queue {
         let ready = ready.map(|(place, (block, _))| (place, block)).collect();
         self.since = self.since.filter(|_| !self.copies.is_empty());
         ready
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.0.holds.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

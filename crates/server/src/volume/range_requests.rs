@@ -64,10 +64,9 @@ impl Volume {
         if stats.dirty > 0 {
             return Err(format!("{} {DIRTY}", stats.dirty));
         }
-        let held = self.flash_commits.as_ref().map(|commits| (commits, commits.hold()));
         let dropped = RangeOp::take_on(self, 0..=last, RangeKind::Drop, false).await;
-        if let Some((commits, hold)) = held {
-            commits.all_ended(hold).await;
+        if let Some(commits) = &self.flash_commits {
+            commits.all_ended().await;
         }
         dropped.map(|()| stats.resident).map_err(|error| error.to_string())
     }

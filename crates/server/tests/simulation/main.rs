@@ -57,7 +57,8 @@ fn a_thousand_seeds() {
 /// Seeds that found something, each with what it was.
 #[test]
 fn seeds_that_found_something() {
-    seeds::all(seeds::FOUND.iter().map(|(seed, _)| *seed), None);
+    let all = seeds::FOUND.iter().chain(seeds::FOUND_WITH_FLASH);
+    seeds::all(all.map(|(seed, _)| *seed), None);
 }
 
 /// For as long as SIMULATE_MINUTES says, with seeds that nobody has seen.

@@ -27,6 +27,13 @@ pub const FOUND: &[(u64, &str)] = &[
     (1882931198952408, "without a cache, a repeated write replaced one that was answered since"),
 ];
 
+/// Seeds that found a fault with a level on flash, and what it was.
+pub const FOUND_WITH_FLASH: &[(u64, &str)] = &[
+    (2292, "an end gave up what waited for the last stamp of a journal that had failed"),
+    (3794, "a drop waited for writes, and these for a stamp that was not made before its end"),
+    (5842, "a volume that got no flash changed its store within the stamp of the part before"),
+];
+
 /// Whether a seed is run without a level on flash: it found something before there was any.
 pub fn is_without_flash(seed: u64) -> bool {
     FOUND.iter().any(|(found, _)| *found == seed)

@@ -40,6 +40,19 @@ impl FlashLevel {
         if awaits { Gate::Shut } else { Gate::Open }
     }
 
+    /// Whether the ends of all copies that were void when this was first asked are durable. `ends`:
+    /// how many records that takes, when it is known.
+    pub(crate) fn have_ended(&mut self, ends: &mut Option<u64>) -> Gate {
+        let flash = &mut self.level.flash;
+        if ends.is_none() && flash.is_void(&(0..=u64::MAX)) {
+            flash.sweep();
+            return if flash.directory().has_room() { Gate::Sweeping } else { Gate::Shut };
+        }
+        let Some(journal) = flash.directory().journal() else { return Gate::Open };
+        let ends = *ends.get_or_insert(journal.recorded());
+        if journal.durable() < ends { Gate::Shut } else { Gate::Open }
+    }
+
     /// The slots that were written since this was last called, with their blocks.
     pub(crate) fn take_written(&mut self) -> Vec<(Slot, u64)> {
         self.written.drain().collect()
