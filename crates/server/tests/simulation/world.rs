@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use undercroft_server::process::Running;
 
 use crate::blows;
 use crate::client;
@@ -206,14 +207,21 @@ impl World {
         faults
     }
 
-    /// Services are well again. Waits until each volume is there, and can have renewed its lease.
+    /// Services are well again, and flash. Waits until each volume is there, and can have renewed
+    /// its lease.
     async fn calm(&self) {
         let disks = self.lowest().disks();
         disks.iter().for_each(Disk::calm);
-        while disks.iter().any(Disk::is_service) {
+        let has_trouble = self.flash.as_ref().is_some_and(|flash| flash.draw.has_trouble);
+        while has_trouble || disks.iter().any(Disk::is_service) {
             sleep(RENEWS).await;
-            let running = self.lowest().running.lock().await;
-            if running.as_ref().is_none_or(|running| running.pending_volumes().is_empty()) {
+            let mut are_open = true;
+            for node in &self.nodes {
+                let running = node.running.lock().await;
+                let pending = |running: &Running| !running.pending_volumes().is_empty();
+                are_open &= !running.as_ref().is_some_and(pending);
+            }
+            if are_open {
                 break;
             }
         }
