@@ -142,7 +142,7 @@ pub(crate) fn lines(figures: &Figures, view: &View<'_>) -> Vec<Line> {
     }
     troubles.into_iter().for_each(|(trouble, _)| add(Look::Bad, wrapped(&trouble, "  ", "    ")));
     for volume in figures.volumes.iter().filter(|volume| volume.has_lost_flash) {
-        let text = format!("{}: its flash is not used any more, after failures", volume.name);
+        let text = format!("{}: its flash is not used; the log says why", volume.name);
         add(Look::Bad, wrapped(&text, "  ", "    "));
     }
     add(Look::Plain, wrapped(&said(&figures.total), "", ""));

@@ -82,7 +82,7 @@
     if (state.troubled) return [{ kind: "bad", text: "Not healthy: " + state.troubled + " of " + plural(state.volume_count, "volume", "volumes") + "." }, ...found];
     if (state.waiting) return [{ kind: "warn", text: "Waiting for stores: " + state.waiting + " of " + plural(state.volume_count, "volume", "volumes") + "." }, ...found];
     for (const [name, volume] of Object.entries(state.volumes)) {
-      if (volume.flash && !volume.flash.is_used) found.push({ kind: "warn", text: "Volume " + name + ": its flash is not used any more, after failures. The log says which; a restart tries it again." });
+      if (volume.flash && !volume.flash.is_used) found.push({ kind: "warn", text: "Volume " + name + ": its flash is not used; the log says why." });
     }
     const all = state.volume_count === 0 ? "no volume is configured." : state.volume_count === 1 ? "the volume is served, and its store answers." : "all " + state.volume_count + " volumes are served, and their stores answer.";
     return [{ kind: "good", text: (state.volume_count ? "Healthy: " : "Idle: ") + all }, ...found];

@@ -32,8 +32,10 @@ pub(crate) struct FlashJournals {
     firsts: Vec<u64>,
     /// What lies on flash, for each shard until it takes it.
     directories: Mutex<Vec<Option<Recorded>>>,
-    /// What the journals say of the store, or may.
+    /// What the journals say of the store, so far.
     pub(crate) stamp: Stamp,
+    /// The latest moment of a stamp on the device: an earlier server's, if its part goes on.
+    pub(crate) may_say_until: u64,
     /// Asks for a commit at once.
     pub(crate) wanted: Arc<Notify>,
 }
@@ -104,19 +106,20 @@ impl FlashPart {
         };
         let Version { identity, changed_ns } = version;
         let count = |all: &[Recorded]| all.iter().map(|one| u64::from(one.entered_count())).sum();
-        let said = found.as_ref().map(|(_, all)| count(all)).map_err(String::clone);
-        let (id, directories) = found.unwrap_or_else(|_| {
+        let said = found.as_ref().map(|(_, (all, _))| count(all)).map_err(String::clone);
+        let (id, (directories, until_ns)) = found.unwrap_or_else(|_| {
             let empty = |shard| {
                 let (slots, id) = place.directory(shard, new);
                 Recorded::new(slots, Some(id))
             };
-            (new, (0..place.shards).map(empty).collect())
+            (new, ((0..place.shards).map(empty).collect(), 0))
         });
         let count = place.shards;
         let journals = FlashJournals {
             firsts: (0..count).map(|shard| place.first(shard, slots)).collect(),
             directories: Mutex::new(directories.into_iter().map(Some).collect()),
             stamp: Stamp { identity, since_ns: changed_ns, until_ns: changed_ns },
+            may_say_until: until_ns.max(changed_ns),
             wanted: Arc::default(),
         };
         let first_byte = place.first(count, slots);
@@ -125,7 +128,7 @@ impl FlashPart {
     }
 }
 
-/// What an earlier server left.
+/// What an earlier server left, for each shard, and the latest moment of its stamps.
 ///
 /// # Errors
 /// Why that is not to be used.
@@ -134,11 +137,11 @@ async fn recover(
     place: &FlashPlace,
     id: u64,
     version: Version,
-) -> Result<Vec<Recorded>, String> {
+) -> Result<(Vec<Recorded>, u64), String> {
     // What the server before had written may not be durable.
     medium.store.flush().await.map_err(|error| error.to_string())?;
     let slots = place.slots();
-    let (mut all, mut has_stamp) = (Vec::new(), false);
+    let (mut all, mut has_stamp, mut until_ns) = (Vec::new(), false, 0);
     for shard in 0..place.shards {
         let (first, (empty, id)) = (place.first(shard, slots), place.directory(shard, id));
         let read = |byte, length| read(&*medium.store, first + byte, length);
@@ -150,12 +153,13 @@ async fn recover(
             return Err("the store was changed since".to_owned());
         }
         has_stamp |= stamp.is_some() && shard == 0;
+        until_ns = stamp.map_or(until_ns, |stamp| stamp.until_ns.max(until_ns));
         if recorded.entered_count() > 0 && !has_stamp {
             return Err("nothing says which store it belongs to".to_owned());
         }
         all.push(recorded);
     }
-    Ok(all)
+    Ok((all, until_ns))
 }
 
 /// Reads so many bytes of a device from a byte on.

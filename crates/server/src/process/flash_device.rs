@@ -23,6 +23,7 @@ use undercroft_random::SplitMix64;
 use undercroft_store::{FileOptions, FileStore, Store};
 use undercroft_text::Bytes;
 
+use crate::clock;
 use crate::config::{FlashConfig, VolumeConfig};
 use crate::flash::{APART_NS, FlashMedium, FlashPart, FlashPlace, STAMP_MAX_NS, read};
 use crate::lock::sleep_lock;
@@ -108,27 +109,31 @@ impl FlashDevice {
     /// Without a part, nothing of the volume is left that a later server could believe: if that
     /// cannot be written, this waits until changes of the store will be noticed by their time.
     pub(crate) async fn part(&self, volume: &VolumeConfig, store: &dyn Store) -> Option<FlashPart> {
-        let part = self.try_part(volume, store).await;
-        if part.is_none()
-            && let Err(why) = self.list(volume, None, None).await
-        {
-            let (name, wait) = (&volume.name, Duration::from_nanos(STAMP_MAX_NS + APART_NS));
-            tracing::warn!(
-                volume = name,
-                "what lies on flash from before cannot be taken off its directory: {why}; the \
-                 volume opens in {} s, when changes of its store are noticed by their time",
-                wait.as_secs()
-            );
-            sleep(wait).await;
+        let began = clock::now();
+        let why = match self.try_part(volume, store).await {
+            Ok(Some(part)) => return Some(part),
+            Ok(None) => self.list(volume, None, None).await.err()?,
+            Err(why) => why,
+        };
+        let name = &volume.name;
+        tracing::warn!(volume = name, "gets no flash: the directory cannot be written: {why}");
+        if sleep_lock(&self.parts).find(name).is_some() {
+            let stamp = Duration::from_nanos(STAMP_MAX_NS + APART_NS);
+            sleep(stamp.saturating_sub(clock::since(began))).await;
         }
-        part
+        None
     }
 
-    async fn try_part(&self, volume: &VolumeConfig, store: &dyn Store) -> Option<FlashPart> {
+    /// As [`part`](Self::part); fails if the directory cannot be written.
+    async fn try_part(
+        &self,
+        volume: &VolumeConfig,
+        store: &dyn Store,
+    ) -> Result<Option<FlashPart>, String> {
         let (block, shards) = (u64::from(volume.block_bytes), u64::from(volume.shards.max(1)));
         let slots = u32::try_from(volume.flash_bytes / block).unwrap_or(u32::MAX);
         if slots == 0 || volume.cache_blocks == 0 {
-            return None;
+            return Ok(None);
         }
         let bytes = u64::from(slots) * block;
         let known = self.known(volume, bytes);
@@ -154,7 +159,7 @@ impl FlashDevice {
                 Bytes(volume.flash_bytes),
                 Bytes(self.regions.bytes())
             );
-            return None;
+            return Ok(None);
         };
         let mut spec = self.config.spec.clone();
         let share = |bytes: u64| {
@@ -177,12 +182,8 @@ impl FlashDevice {
         } else {
             (FlashPart::new(self.medium.clone(), spec, range.start, slots), None)
         };
-        if let Err(why) = self.list(volume, Some(&region), listed).await {
-            let name = &volume.name;
-            tracing::warn!(volume = name, "gets no flash: the directory cannot be written: {why}");
-            return None;
-        }
-        Some(FlashPart { _owned: Some(region), ..part })
+        self.list(volume, Some(&region), listed).await?;
+        Ok(Some(FlashPart { _owned: Some(region), ..part }))
     }
 
     /// Where a volume's part was in an earlier run, if it was as it is to be now, and its identity.
@@ -210,7 +211,11 @@ impl FlashDevice {
         region: Option<&Arc<Region>>,
         id: Option<u64>,
     ) -> Result<(), String> {
-        let _one_at_a_time = self.writing.lock().await;
+        if region.is_none() && sleep_lock(&self.parts).find(&volume.name).is_none() {
+            return Ok(());
+        }
+        let one_at_a_time = timeout(PATIENCE, self.writing.lock()).await;
+        let _one_at_a_time = one_at_a_time.map_err(|_| "others wait for it".to_owned())?;
         let range = region.map_or(0..0, |region| region.range.clone());
         let mut parts = sleep_lock(&self.parts).clone();
         let is_in_the_way = |part: &&Part| {

@@ -94,7 +94,7 @@ impl std::error::Error for Unwritten {}
 impl Volume {
     /// Answers running requests, refuses new ones, and makes everything durable. The volume cannot
     /// be used afterwards. Takes at most [`close_patience`](crate::VolumeConfig::close_patience),
-    /// and slightly more if the store stalls, or up to 24 s more if changes wait for a level on
+    /// and slightly more if the store stalls, or up to 34 s more if changes wait for a level on
     /// flash that fails.
     ///
     /// # Errors
@@ -106,7 +106,8 @@ impl Volume {
         let deadline = || {
             // The store is not to blame for what waits for flash.
             let flash = self.flash_commits.as_ref();
-            start + patience + flash.map_or(Duration::ZERO, |commits| commits.delays())
+            let begins = flash.map(|commits| commits.holds_until(start.into_std()));
+            begins.map_or(start, Instant::from_std) + patience
         };
         let pending = &self.answers.pending;
         let answered = self.until(|| (pending.load(Ordering::SeqCst) == 0).then_some(()));

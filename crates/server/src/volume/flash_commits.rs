@@ -144,7 +144,7 @@ impl FlashCommits {
         store: &Arc<dyn Store>,
     ) -> Option<Arc<Self>> {
         let journals = Arc::clone(part.journals.as_ref()?);
-        let durable = journals.stamp;
+        let (durable, may_say_until) = (journals.stamp, journals.may_say_until);
         let seen = [(clock::now(), durable.since_ns); 2];
         Some(Arc::new(Self {
             volume: volume.to_owned(),
@@ -155,7 +155,7 @@ impl FlashCommits {
             store: Arc::clone(store),
             stamps: Mutex::new(Stamps {
                 durable,
-                may_say_until: durable.until_ns,
+                may_say_until,
                 is_said: false,
                 over: None,
                 took: Duration::ZERO,
@@ -230,7 +230,10 @@ impl FlashCommits {
     }
 
     /// Waits until none of the copies that are void now counts after a restart.
-    pub(super) async fn all_ended(&self) {
+    ///
+    /// # Errors
+    /// That cannot be written, and the store was not changed since, so a restart may find some.
+    pub(super) async fn all_ended(&self) -> Result<(), String> {
         let mut ends = vec![None; self.levels.count()];
         while !self.is_over() {
             let mut progress = pin!(self.progress.notified());
@@ -240,13 +243,21 @@ impl FlashCommits {
                 self.levels.with(index, &mut |flash| gate = gate.max(flash.have_ended(ends)));
             }
             match gate {
-                Gate::Open => break,
+                Gate::Open => return Ok(()),
                 Gate::Sweeping => yield_now().await,
                 Gate::Shut => {
                     self.journals.wanted.notify_one();
                     let _ = timeout(TICK, progress).await;
                 }
             }
+        }
+        let said = sleep_lock(&self.stamps).may_say_until;
+        match timeout(PATIENCE, self.store.version()).await {
+            Ok(Some(version)) if version.changed_ns > said => Ok(()),
+            _ => Err("what lies on flash cannot be ended for good, since its journal cannot be \
+                      written: a restart finds some of it, unless the store is changed before; \
+                      nothing is read from there until then"
+                .to_owned()),
         }
     }
 
@@ -428,12 +439,17 @@ impl FlashCommits {
         (self.part.medium.clock)()
     }
 
-    /// How much longer than usual a change may take, since it waits for a commit that does not end,
-    /// or, without any, for the end of the last stamp.
-    pub(super) fn delays(&self) -> Duration {
-        let is_waiting = self.is_over() || self.queue.try_lock().is_err();
-        let longest = PATIENCE + Duration::from_nanos(STAMP_MAX_NS + APART_NS);
-        if is_waiting { longest } else { Duration::ZERO }
+    /// Until when a change that began at `start` may wait for a commit that does not end, or,
+    /// without any, for the end of the last stamp; `start` if it waits for neither.
+    pub(super) fn holds_until(&self, start: Instant) -> Instant {
+        let stamp = Duration::from_nanos(STAMP_MAX_NS + APART_NS);
+        let over = sleep_lock(&self.stamps).over;
+        match over {
+            Some(over) => start.max(over + stamp),
+            // A commit syncs the device, and writes to it.
+            None if self.queue.try_lock().is_err() => start + 2 * PATIENCE + stamp,
+            None => start,
+        }
     }
 
     fn is_over(&self) -> bool {

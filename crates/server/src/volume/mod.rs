@@ -299,6 +299,10 @@ impl Volume {
         if let Some(counted) = sleep_lock(&self.feed).told() {
             stats.aware.get_or_insert_default().sum(&counted);
         }
+        if self.config.flash_bytes > 0 {
+            // Of a part that it did not get nothing is used.
+            stats.flash.get_or_insert_default();
+        }
         stats.sum(&lock(&self.direct));
         stats.tells = self.config.eviction_sink.as_ref().map(|eviction_sink| eviction_sink.told());
         stats.store_timeouts = self.answers.late.all();

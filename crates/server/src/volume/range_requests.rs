@@ -55,7 +55,8 @@ impl Volume {
     /// cached.
     ///
     /// # Errors
-    /// There are dirty blocks, which are newer than the store. Nothing is dropped then.
+    /// There are dirty blocks, which are newer than the store, and nothing is dropped then; or what
+    /// lies on flash cannot be ended for good.
     pub async fn drop_cached(self: &Arc<Self>) -> Result<u64, String> {
         let stats = self.stats();
         let Some(last) = self.geometry.block_count().checked_sub(1) else {
@@ -65,10 +66,11 @@ impl Volume {
             return Err(format!("{} {DIRTY}", stats.dirty));
         }
         let dropped = RangeOp::take_on(self, 0..=last, RangeKind::Drop, false).await;
+        dropped.map_err(|error| error.to_string())?;
         if let Some(commits) = &self.flash_commits {
-            commits.all_ended().await;
+            commits.all_ended().await?;
         }
-        dropped.map(|()| stats.resident).map_err(|error| error.to_string())
+        Ok(stats.resident)
     }
 }
 
