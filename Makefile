@@ -23,7 +23,7 @@ help-checks:
 	@echo "make check-slow                     how much code each operation runs through, against its budget (some minutes; WALKS=--write)"
 	@echo "make check-commands [ONLY=...]      every command here, at its smallest size (before a release; two hours)"
 	@echo "make simulate-faults                the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
-	@echo "make simulate-campaign              the whole server on a hundred thousand seeds (an hour and a half on two quiet processors; SIMULATE_SEEDS=)"
+	@echo "make simulate-campaign              the whole server on a hundred thousand seeds (some three and a half hours on two quiet processors; SIMULATE_SEEDS=)"
 	@echo "make simulate-patches               within how many seeds the simulation finds faults that are put back"
 	@echo "make interleavings                  a model checker for the lock, the frame pool and the ring (a minute)"
 	@echo "make sanitize                       the tests of unsafe code under AddressSanitizer, ThreadSanitizer and valgrind"

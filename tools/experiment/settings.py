@@ -51,7 +51,7 @@ class Load:
     rate: int = 0
     # Measured.
     seconds: int = 60
-    # The warm-up takes so long at least and at most, and is looked at so often.
+    # The warm-up takes so long at least and at most, and on to the end of an interval; it is looked at so often.
     warmup: int = 20
     warmup_max: int = 180
     warmup_step: int = 5

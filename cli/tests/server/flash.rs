@@ -69,8 +69,11 @@ async fn it_is_seen_what_flash_does_and_when_it_is_used_no_more() {
     let place = Place::new();
     let data = seeded("seen").bytes((BLOCKS * BLOCK) as usize);
     place.write("v.img", &data);
-    let server = place
-        .serve("--flash flash,size=4MiB,budget=off --volume v=file:v.img,cache=128KiB,policy=lru");
+    let server = place.serve(
+        "--flash flash,size=4MiB,budget=off \
+         --volume v=file:v.img,cache=128KiB,policy=lru,flash=2MiB \
+         --volume none=mem:,size=1MiB,block=64KiB,cache=512KiB,shards=2,flash=64KiB",
+    );
     for _ in 0..4 {
         read_all(&server, &data).await;
     }
@@ -79,7 +82,10 @@ async fn it_is_seen_what_flash_does_and_when_it_is_used_no_more() {
         text(&output.stdout)
     };
     let said = top();
-    assert!(said.contains(" Flash served ") && !said.contains("flash is not used"), "{said}");
+    assert!(said.contains(" Flash served ") && !said.contains("  v: its flash"), "{said}");
+    // Its part has no slot for one of the shards.
+    assert_eq!(server.stats("none")["flash"]["up"], 0);
+    assert!(said.contains("  none: its flash is not used; the log says why"), "{said}");
 
     std::fs::File::options().write(true).open(place.path("flash")).unwrap().set_len(4096).unwrap();
     read_all(&server, &data).await;
@@ -87,7 +93,7 @@ async fn it_is_seen_what_flash_does_and_when_it_is_used_no_more() {
     let said = top();
     assert!(said.contains("  v: its flash is not used; the log says why"), "{said}");
     // The store answers, and that is what health is about.
-    assert!(said.contains("Healthy: 1 volume served"), "{said}");
+    assert!(said.contains("Healthy: 2 volumes served"), "{said}");
     assert_eq!(server.stop(), 0);
 }
 

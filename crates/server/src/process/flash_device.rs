@@ -346,7 +346,8 @@ fn check(config: &FlashConfig) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use undercroft_store::MemoryStore;
+    use futures_util::future::join_all;
+    use undercroft_store::{FailRule, FailStore, Failure, MemoryStore, RequestKind, Trigger};
 
     use super::*;
 
@@ -460,6 +461,40 @@ mod tests {
         let device = FlashDevice::open(&config(&path, "size=8MiB"), SEED).await.unwrap();
         let second = device.part(&volume("other", 4 << 20), &store).await.unwrap();
         assert!(second.journals.is_none() && listed().is_empty(), "cold");
+    }
+
+    /// Volumes whose old parts are listed on a device that hangs are served all the same, when the
+    /// stamps there are over; others wait for nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_device_that_hangs_at_a_start_holds_nobody_up_for_long() {
+        const BYTES: u64 = 16 << 20;
+        let names: Vec<_> = (0..8).map(|number| format!("v{number}")).collect();
+        let mut parts = Parts::read(&[0; PARTS_BYTES], &[0; PARTS_BYTES], BYTES);
+        for (name, number) in names.iter().zip(1..) {
+            let (first_byte, bytes) = (number << 20, 1 << 20);
+            let (name, block_bytes) = (name.clone(), 4096);
+            parts.insert(Part { name, first_byte, bytes, block_bytes, shards: 1, id: 1 }).unwrap();
+        }
+        let memory = Arc::new(MemoryStore::new(BYTES).unwrap());
+        let (byte, copy) = parts.next_copy();
+        memory.write(byte, vec![Data::from(copy)], false).await.unwrap();
+        let hangs = FailRule {
+            kind: Some(RequestKind::Write),
+            trigger: Trigger::From(1),
+            failure: Failure::Stall(None),
+        };
+        let medium = FlashMedium::new(Arc::new(FailStore::new(memory, Some(hangs))));
+        let cold = config(Path::new("flash"), "size=16MiB");
+        let device = FlashDevice::over(medium, cold, SEED).await.unwrap();
+        let store = MemoryStore::new(1 << 20).unwrap();
+        let began = clock::now();
+        assert!(device.part(&volume("without", 0), &store).await.is_none());
+        assert_eq!(clock::since(began), Duration::ZERO);
+        let volumes = names.iter().map(|name| volume(name, 1 << 20)).collect::<Vec<_>>();
+        let given = join_all(volumes.iter().map(|volume| device.part(volume, &store))).await;
+        let took = clock::since(began);
+        assert!(given.iter().all(Option::is_none), "{given:?}");
+        assert!((14..=61).contains(&took.as_secs()), "{took:?}");
     }
 
     #[tokio::test]

@@ -94,8 +94,8 @@ impl std::error::Error for Unwritten {}
 impl Volume {
     /// Answers running requests, refuses new ones, and makes everything durable. The volume cannot
     /// be used afterwards. Takes at most [`close_patience`](crate::VolumeConfig::close_patience),
-    /// and slightly more if the store stalls, or up to 34 s more if changes wait for a level on
-    /// flash that fails.
+    /// and slightly more if the store stalls, or up to a minute more if a level on flash fails, for
+    /// which changes and the end of its journal wait.
     ///
     /// # Errors
     /// The blocks that the store did not take in that time. They stay dirty, so closing may be

@@ -488,8 +488,8 @@ impl FlashCommits {
 }
 
 impl Queue {
-    /// Takes out the copies that are durable in the store: a flush that succeeded covers so many of
-    /// its changes.
+    /// Takes out the copies whose blocks a flush has made durable in the store. `covered`: changes
+    /// of the store that were answered before that flush began.
     fn take_covered(&mut self, covered: u64) -> Vec<((usize, Slot), u64)> {
         let is_covered = |_: &_, &mut (_, answered): &mut (u64, u64)| answered <= covered;
         let ready = self.copies.extract_if(is_covered);

@@ -222,6 +222,66 @@ async fn until_durable(life: &Life, least: u64) {
     panic!("{} blocks are durable", durable());
 }
 
+/// A drop that cannot end what lies on flash says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drop_without_a_journal_is_an_error() {
+    let mut random = Random::new(seed());
+    let (store, device) = new_stores(&mut random);
+    let life = begin_life(config(16, "lru"), store, device, None, &mut random).await;
+    for block in 0..200 {
+        read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
+    }
+    until_durable(&life, 150).await;
+    life.device.fail_writes.store(true, Ordering::SeqCst);
+    let refused = life.volume.drop_cached().await.unwrap_err();
+    assert!(refused.contains("cannot be ended for good"), "{refused}");
+    // When the store has changed since, whoever comes next notices.
+    write(&life.volume, 0, vec![1; BLOCK as usize]).await.unwrap();
+    life.volume.drop_cached().await.unwrap();
+    let (store, device) = cut(&life, false, &mut random);
+    let next = begin_life(config(16, "lru"), store, device, Some(life.id), &mut random).await;
+    assert_eq!(next.found, Err("the store was changed since".to_owned()));
+}
+
+/// A journal that fails before its first commit waits for the stamp of the server before, which
+/// reaches far ahead if flash was slow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stamp_of_an_earlier_server_is_waited_for() {
+    let mut random = Random::new(seed());
+    let (store, device) = new_stores(&mut random);
+    let first = begin_life(config(16, "lru"), store, device, None, &mut random).await;
+    for block in 0..200 {
+        read(&first.volume, block * BLOCK, BLOCK).await.unwrap();
+    }
+    until_durable(&first, 150).await;
+    // The stamp of a commit reaches as far ahead as twice the time of the one before, and farther.
+    first.device.flush_ms.store(3000, Ordering::SeqCst);
+    let pages = || first.volume.stats().flash.unwrap().journal_pages;
+    let slow = pages() + 4;
+    while pages() < slow {
+        write(&first.volume, (BLOCKS - 1) * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (store, device) = cut(&first, false, &mut random);
+    let id = Some(first.id);
+    let second = begin_life(config(16, "lru"), store, device, id, &mut random).await;
+    assert!(second.found.clone().unwrap() >= 140, "{:?}", second.found);
+    // After some of these no commit is made.
+    second.device.fail_reads.store(true, Ordering::SeqCst);
+    for block in 0..200 {
+        read(&second.volume, block * BLOCK, BLOCK).await.unwrap();
+    }
+    let began = Instant::now();
+    for block in 0..200 {
+        write(&second.volume, block * BLOCK, vec![2; BLOCK as usize]).await.unwrap();
+    }
+    println!("changes waited for {:?}", began.elapsed());
+    let (store, device) = cut(&second, false, &mut random);
+    let third = begin_life(config(16, "lru"), store, device, id, &mut random).await;
+    check(&third, "after the stamp").await;
+    assert_eq!(third.found, Err("the store was changed since".to_owned()));
+}
+
 /// Somebody changes the store and has the cache dropped, as the documents say: what lay on flash
 /// does not come back with a restart, however soon that is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
