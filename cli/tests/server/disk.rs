@@ -43,8 +43,19 @@ impl<'a> Disk<'a> {
         if self.mounted { Ok(()) } else { Err("mounting is not allowed".to_owned()) }
     }
 
+    /// A program that another test begins at that moment has this test's open files until it runs
+    /// by itself, so a file that was just closed can keep the mount busy for a while.
     pub(crate) fn unmount(&mut self) {
-        self.place.run("umount", &["files"]);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let output = self.place.command("umount", &["files"]).output().unwrap();
+            let said = text(&output.stderr);
+            if output.status.success() {
+                break;
+            }
+            assert!(said.contains("busy") && Instant::now() < deadline, "umount files: {said}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         self.mounted = false;
     }
 }
