@@ -55,6 +55,7 @@ fn what_is_wrong_ends_with_the_code_of_a_start() {
         (2, "--volume v=file:v.img,block=12KiB", "12288 bytes is not a power of two"),
         (2, "--volume v=mem:,size=1MiB,placement=d-hfa,k=4", "placement d-hfa is for simulations"),
         (2, "--volume v=mem:,size=1MiB --placement tandem", "placement=auto, and let clients"),
+        (2, "--volume v=file:v.img --flash f,size=1MiB", "flash of 1MiB: at least 2MiB"),
         (1, "--volume v=file:w.img", "w.img: No such file"),
         (1, "--volume v=file:w.img,size=1MiB,create=no", "w.img: No such file"),
         (1, "--volume v=file:no/w.img,size=1MiB", "no/w.img: No such file"),

@@ -132,9 +132,10 @@ impl Journal {
         }
     }
 
-    /// Whether there are records that no commit has begun to write.
+    /// Whether there are records that are not durable, those of a commit among them that was begun
+    /// and not ended.
     pub fn has_pending(&self) -> bool {
-        self.records.len() > self.written
+        !self.records.is_empty()
     }
 
     /// The store may change none of these blocks before [`durable`](Self::durable) is at least

@@ -52,4 +52,4 @@ pub use recorded::Recorded;
 pub use recovery::{NotWarm, recover};
 pub use slots::{Slots, WAYS};
 pub use spec::{Budget, FlashSpec, Rule, SpecError};
-pub use superblock::{FirstPage, HEAD_BYTES, PAGE_BYTES, Superblock};
+pub use superblock::{DEVICE_MIN_BYTES, FirstPage, HEAD_BYTES, PAGE_BYTES, Superblock};

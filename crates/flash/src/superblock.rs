@@ -8,6 +8,9 @@ pub const PAGE_BYTES: usize = 4096;
 /// Bytes at the start of a device that hold no slots.
 pub const HEAD_BYTES: u64 = 1 << 20;
 
+/// Bytes of the smallest device that makes sense.
+pub const DEVICE_MIN_BYTES: u64 = 2 * HEAD_BYTES;
+
 const MAGIC: &[u8; 16] = b"undercroft flash";
 
 /// The layout that is written here. Another number is another layout, which is refused.

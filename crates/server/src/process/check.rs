@@ -10,6 +10,7 @@ use rustix::fs::{Access, access};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::http::token;
 use crate::process::error::ServeError;
+use crate::process::flash_device::fits;
 use crate::process::memory_limit;
 
 /// What is known of a volume without opening its store.
@@ -31,7 +32,7 @@ pub fn check(config: &ServerConfig) -> Result<Vec<Checked>, ServeError> {
         is_plan |= matches!(error, ServeError::Plan(_));
         wrong.push(error.to_string());
     };
-    for general in [memory_limit::check(&config.volumes), files(config)] {
+    for general in [memory_limit::check(&config.volumes), files(config), flash(config)] {
         general.unwrap_or_else(&mut note);
     }
     for volume in &config.volumes {
@@ -69,6 +70,12 @@ pub(crate) fn lacks_a_side(config: &ServerConfig) -> Option<&'static str> {
             None
         }
     })
+}
+
+/// A file for flash that a start would make.
+fn flash(config: &ServerConfig) -> Result<(), ServeError> {
+    let new = config.flash.iter().find(|flash| !flash.path.exists());
+    new.map_or(Ok(()), |flash| fits(flash.bytes).map_err(ServeError::Plan))
 }
 
 /// Reads the files of TLS, and the token.

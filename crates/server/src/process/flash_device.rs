@@ -15,9 +15,11 @@ use std::time::Duration;
 
 use bytes::Bytes as Data;
 use rustix::fs::FallocateFlags;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use undercroft_flash::{
-    FirstPage, HEAD_BYTES, PAGE_BYTES, PARTS_AT, PARTS_BYTES, Part, Parts, Superblock,
+    DEVICE_MIN_BYTES, FirstPage, HEAD_BYTES, PAGE_BYTES, PARTS_AT, PARTS_BYTES, Part, Parts,
+    Superblock,
 };
 use undercroft_random::SplitMix64;
 use undercroft_store::{FileOptions, FileStore, Store};
@@ -43,8 +45,8 @@ pub struct FlashDevice {
     regions: Arc<Regions>,
     /// What the device's directory lists, of this run and of earlier ones.
     parts: Mutex<Parts>,
-    /// Held while the directory is written.
-    writing: tokio::sync::Mutex<()>,
+    /// Held while the directory is written: the last write of it, which may not have ended.
+    writing: tokio::sync::Mutex<Option<JoinHandle<io::Result<()>>>>,
     /// Draws the identities of parts.
     random: Mutex<SplitMix64>,
 }
@@ -214,8 +216,13 @@ impl FlashDevice {
         if region.is_none() && sleep_lock(&self.parts).find(&volume.name).is_none() {
             return Ok(());
         }
-        let one_at_a_time = timeout(PATIENCE, self.writing.lock()).await;
-        let _one_at_a_time = one_at_a_time.map_err(|_| "others wait for it".to_owned())?;
+        let mut writing = timeout(PATIENCE, self.writing.lock())
+            .await
+            .map_err(|_| "others wait for it".to_owned())?;
+        if writing.as_ref().is_some_and(|before| !before.is_finished()) {
+            // It goes to the same place, and must not come there later than the next one.
+            return Err("an earlier write of it does not end".to_owned());
+        }
         let range = region.map_or(0..0, |region| region.range.clone());
         let mut parts = sleep_lock(&self.parts).clone();
         let is_in_the_way = |part: &&Part| {
@@ -241,13 +248,13 @@ impl FlashDevice {
         }
         let (byte, copy) = parts.next_copy();
         let (device, region) = (Arc::clone(&self.medium.store), region.cloned());
-        let written = tokio::spawn(async move {
+        let write = writing.insert(tokio::spawn(async move {
             // What is written late would list a region that has become somebody else's.
             let _held = region;
             device.write(byte, vec![Data::from(copy)], false).await?;
             device.flush().await
-        });
-        let written = timeout(PATIENCE, written).await.map_err(|_| "no answer".to_owned())?;
+        }));
+        let written = timeout(PATIENCE, write).await.map_err(|_| "no answer".to_owned())?;
         written.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         parts.copied();
         *sleep_lock(&self.parts) = parts;
@@ -293,9 +300,7 @@ pub fn format(path: &Path, bytes: u64) -> Result<(), String> {
         file.write_all_at(&Superblock { bytes, id }.page(), 0)?;
         file.sync_all()
     };
-    if bytes < 2 * HEAD_BYTES {
-        return Err(format!("size {}: expected at least {}", Bytes(bytes), Bytes(2 * HEAD_BYTES)));
-    }
+    fits(bytes)?;
     made().map_err(|error| {
         if is_new {
             // Half a file would be taken for somebody else's.
@@ -303,6 +308,13 @@ pub fn format(path: &Path, bytes: u64) -> Result<(), String> {
         }
         error.to_string()
     })
+}
+
+/// Whether a device can have so many bytes.
+pub(crate) fn fits(bytes: u64) -> Result<(), String> {
+    let least = Bytes(DEVICE_MIN_BYTES);
+    let is_enough = bytes >= DEVICE_MIN_BYTES;
+    is_enough.then_some(()).ok_or_else(|| format!("flash of {}: at least {least}", Bytes(bytes)))
 }
 
 fn open(path: &Path, direct: bool) -> io::Result<FileStore> {
@@ -347,7 +359,9 @@ fn check(config: &FlashConfig) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use futures_util::future::join_all;
-    use undercroft_store::{FailRule, FailStore, Failure, MemoryStore, RequestKind, Trigger};
+    use undercroft_store::{
+        FailHandle, FailRule, FailStore, Failure, MemoryStore, RequestKind, Trigger,
+    };
 
     use super::*;
 
@@ -463,34 +477,60 @@ mod tests {
         assert!(second.journals.is_none() && listed().is_empty(), "cold");
     }
 
-    /// Volumes whose old parts are listed on a device that hangs are served all the same, when the
-    /// stamps there are over; others wait for nothing.
-    #[tokio::test(start_paused = true)]
-    async fn a_device_that_hangs_at_a_start_holds_nobody_up_for_long() {
+    /// A cold device whose directory lists parts of eight volumes, `v0` to `v7`; what it is over;
+    /// and what releases writes that stall.
+    async fn with_eight_parts(stalls: Trigger) -> (Arc<FlashDevice>, Arc<MemoryStore>, FailHandle) {
         const BYTES: u64 = 16 << 20;
-        let names: Vec<_> = (0..8).map(|number| format!("v{number}")).collect();
         let mut parts = Parts::read(&[0; PARTS_BYTES], &[0; PARTS_BYTES], BYTES);
-        for (name, number) in names.iter().zip(1..) {
-            let (first_byte, bytes) = (number << 20, 1 << 20);
-            let (name, block_bytes) = (name.clone(), 4096);
+        for number in 0..8 {
+            let (first_byte, bytes) = ((number + 1) << 20, 1 << 20);
+            let (name, block_bytes) = (format!("v{number}"), 4096);
             parts.insert(Part { name, first_byte, bytes, block_bytes, shards: 1, id: 1 }).unwrap();
         }
         let memory = Arc::new(MemoryStore::new(BYTES).unwrap());
         let (byte, copy) = parts.next_copy();
         memory.write(byte, vec![Data::from(copy)], false).await.unwrap();
-        let hangs = FailRule {
-            kind: Some(RequestKind::Write),
-            trigger: Trigger::From(1),
-            failure: Failure::Stall(None),
-        };
-        let medium = FlashMedium::new(Arc::new(FailStore::new(memory, Some(hangs))));
+        let (kind, failure) = (Some(RequestKind::Write), Failure::Stall(None));
+        let rule = FailRule { kind, trigger: stalls, failure };
+        let failing = FailStore::new(Arc::<MemoryStore>::clone(&memory), Some(rule));
+        let handle = failing.handle();
         let cold = config(Path::new("flash"), "size=16MiB");
-        let device = FlashDevice::over(medium, cold, SEED).await.unwrap();
+        let device = FlashDevice::over(FlashMedium::new(Arc::new(failing)), cold, SEED).await;
+        (device.unwrap(), memory, handle)
+    }
+
+    /// A write of the directory that was given up does not undo a later one.
+    #[tokio::test(start_paused = true)]
+    async fn a_late_write_of_the_directory_undoes_nothing() {
+        let (device, memory, handle) = with_eight_parts(Trigger::Nth(1)).await;
+        let store = MemoryStore::new(1 << 20).unwrap();
+        let listed = async || {
+            let [one, other] = PARTS_AT.map(|byte| read(&*memory, byte, PARTS_BYTES));
+            let parts = Parts::read(&one.await.unwrap(), &other.await.unwrap(), 16 << 20);
+            parts.all().iter().map(|part| part.name.clone()).collect::<Vec<_>>()
+        };
+        let (first, second) = (volume("v0", 1 << 20), volume("v1", 1 << 20));
+        assert!(device.part(&first, &store).await.is_none(), "it stalls");
+        let early = device.part(&second, &store).await;
+        handle.release();
+        sleep(Duration::from_secs(1)).await;
+        let is_listed = listed().await.contains(&second.name);
+        assert!(early.is_none() || !is_listed, "it is used, and listed as another one");
+        let later = device.part(&second, &store).await;
+        assert!(later.is_some() && !listed().await.contains(&second.name));
+    }
+
+    /// Volumes whose old parts are listed on a device that hangs are served all the same, when the
+    /// stamps there are over; others wait for nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_device_that_hangs_at_a_start_holds_nobody_up_for_long() {
+        let (device, _, _) = with_eight_parts(Trigger::From(1)).await;
         let store = MemoryStore::new(1 << 20).unwrap();
         let began = clock::now();
         assert!(device.part(&volume("without", 0), &store).await.is_none());
         assert_eq!(clock::since(began), Duration::ZERO);
-        let volumes = names.iter().map(|name| volume(name, 1 << 20)).collect::<Vec<_>>();
+        let volumes = (0..8).map(|number| volume(&format!("v{number}"), 1 << 20));
+        let volumes = volumes.collect::<Vec<_>>();
         let given = join_all(volumes.iter().map(|volume| device.part(volume, &store))).await;
         let took = clock::since(began);
         assert!(given.iter().all(Option::is_none), "{given:?}");
