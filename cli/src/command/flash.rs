@@ -1,9 +1,13 @@
-//! `undercroft flash`: files and devices for the cache on flash (`serve --flash`).
+//! `undercroft flash`: files and devices for the cache on flash (`serve --flash`), and write logs
+//! (`log(PATH,size=SIZE):STORE`).
 
-use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::io::{self, Write, stdout};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use tokio::runtime::{Builder, Runtime};
 use undercroft_server::process::{FirstPage, first_page, format, parts};
+use undercroft_store::{Backlog, FileOptions, FileStore, LogStore, OpenOptions, StoreSpec};
 use undercroft_text::Bytes;
 
 use crate::error::Error;
@@ -26,6 +30,14 @@ pub(crate) enum Command {
         /// The file or device
         path: PathBuf,
     },
+    /// Let a store be served without its write log, which is lost or broken
+    AcceptLoss {
+        /// The store, as in `--volume NAME=STORE`, without the log
+        store: StoreSpec,
+        /// Do it; otherwise only what would be lost is said
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 fn size(text: &str) -> Result<Bytes, String> {
@@ -47,6 +59,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
             format(path, size.0).map_err(failed)?;
             writeln!(out, "{name}: {size} for flash")?;
         }
+        Command::AcceptLoss { store, yes } => accept_loss(&mut out, store, *yes)?,
         Command::Info { path } => {
             let name = path.display();
             let page = first_page(path).map_err(|what| Error::Work(format!("{name}: {what}")))?;
@@ -57,7 +70,14 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
                 FirstPage::OtherVersion(version) => format!("flash with layout {version}"),
                 FirstPage::Damaged => "flash, and its first page is damaged".to_owned(),
                 FirstPage::Empty => "empty".to_owned(),
-                FirstPage::Foreign => "not for flash".to_owned(),
+                FirstPage::Foreign => match write_log(path)? {
+                    Some(log) => format!(
+                        "a write log of {}, with {} that its store does not have",
+                        Bytes(log.capacity),
+                        Bytes(log.bytes)
+                    ),
+                    None => "not for flash".to_owned(),
+                },
             };
             writeln!(out, "{name}: {what}")?;
             if let FirstPage::Ours(own) = page {
@@ -70,4 +90,46 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// What waits in a write log. `None`: the file is none.
+fn write_log(path: &Path) -> Result<Option<Backlog>, Error> {
+    let failed = |error: io::Error| Error::Work(error.to_string());
+    let options = FileOptions { read_only: true, must_exist: true, ..FileOptions::default() };
+    let medium = FileStore::open(path, &options).map_err(failed)?;
+    runtime()?.block_on(async { LogStore::look(Arc::new(medium)).await.map_err(failed) })
+}
+
+/// Takes the mark off a store, or says what that would mean.
+fn accept_loss(out: &mut impl Write, store: &StoreSpec, yes: bool) -> Result<(), Error> {
+    let failed = |error: io::Error| Error::Work(error.to_string());
+    runtime()?.block_on(async {
+        let options =
+            OpenOptions { has_log: true, must_exist: true, read_only: !yes, ..Default::default() };
+        let opened = store.open(options).await.map_err(failed)?;
+        let Some(log) = opened.mark().await.map_err(failed)? else {
+            writeln!(out, "{store}: whole; no write log has a part of it")?;
+            return Ok(());
+        };
+        if !yes {
+            writeln!(out, "{store}: what has come last is in its write log {log}")?;
+            writeln!(
+                out,
+                "Without the log it is what a disk would be that lost its power at a FLUSH some time \
+                 ago, unless the power failed here: then it may be older in parts. What was \
+                 written since is lost, flushed or not. --yes accepts that; what the log has is \
+                 not used for this store any more."
+            )?;
+            return Ok(());
+        }
+        opened.set_mark(None).await.map_err(failed)?;
+        opened.close().await.map_err(failed)?;
+        writeln!(out, "{store}: is served without its write log {log} from now on")?;
+        Ok(())
+    })
+}
+
+fn runtime() -> Result<Runtime, Error> {
+    let built = Builder::new_current_thread().enable_all().build();
+    built.map_err(|error| Error::Work(error.to_string()))
 }

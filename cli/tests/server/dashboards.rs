@@ -57,6 +57,7 @@ impl Everything {
             "--tls-certificate cert.pem --tls-key key.pem --flash flash,size=4MiB,budget=off \
              --volume a=file:a.img,size=1MiB,write=back,placement=eviction,cache=256KiB,record=rec \
              --volume told=nbd+unix:///coop?socket={socket},report=evictions,cache=256KiB \
+             --volume logged=log(log,size=8MiB):file:b.img,size=1MiB,cache=256KiB \
              --volume aware=mem:,size=1MiB,policy=lru-ca,cache=256KiB"
         ));
         Everything { server, lower, place, _below: below }
@@ -212,7 +213,7 @@ async fn every_panel_has_figures() {
     assert_eq!(prometheus.ask("label/job/values", &[]), json!(["undercroft"]));
     let volumes =
         prometheus.ask("label/volume/values", &[("match[]", "undercroft_read_blocks_total")]);
-    assert_eq!(volumes, json!(["a", "aware", "told"]));
+    assert_eq!(volumes, json!(["a", "aware", "logged", "told"]));
     let hits = prometheus.values("undercroft_read_hit_blocks_total{volume=\"a\"}");
     assert!(hits[0] >= 100.0, "{hits:?}");
     drop(client);

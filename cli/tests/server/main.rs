@@ -52,3 +52,4 @@ mod unwritten;
 mod upstream;
 mod vanished;
 mod words;
+mod write_log;

@@ -13,6 +13,7 @@ use undercroft_hints::{ClientStat, PolicyName};
 use undercroft_level::ClientCounts;
 use undercroft_nbd::{COMMANDS, CommandKind};
 use undercroft_policy::Counts;
+use undercroft_store::Backlog;
 
 pub use self::row::{Counter, Group, Kind, Page, Unit};
 use self::row::{counter, counters, gauge, largest};
@@ -140,7 +141,22 @@ counters! {
     "tells_" tells: TellStats;
     /// Counters of the level on flash, if there is one.
     "flash_" flash: FlashStats;
+    /// What waits in the write log of the store, if it has one.
+    "log_" log: LogStats;
     ]
+    }
+}
+
+counters! {
+    /// What waits in the write log of a volume's store.
+    LogStats {
+    /// Bytes of the write log that hold changes which the store does not have yet.
+    used_bytes: gauge(Unit::Bytes, "used_bytes").stats("in the log");
+    /// Bytes of the write log.
+    capacity_bytes: gauge(Unit::Bytes, "capacity_bytes");
+    /// Seconds since the oldest change came to the write log that the store does not have yet; 0
+    /// if it has all. Of several volumes, the largest.
+    age_seconds: largest(Unit::Seconds, "age_seconds");
     }
 }
 
@@ -399,6 +415,16 @@ impl FlashStats {
     pub(crate) fn add(&mut self, counts: &FlashCounts) {
         add_named!(self += counts: reads hits written rewritten kept ended evicted
             without_evidence sequential too_dear over_budget given_up);
+    }
+}
+
+impl LogStats {
+    pub(crate) fn of(log: Backlog) -> Self {
+        Self {
+            used_bytes: log.bytes,
+            capacity_bytes: log.capacity,
+            age_seconds: log.age.map_or(0, |age| age.as_secs()),
+        }
     }
 }
 

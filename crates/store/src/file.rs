@@ -5,6 +5,7 @@ mod durability;
 mod holes;
 pub(crate) mod lock;
 mod many;
+mod mark;
 mod medium_io;
 mod spec;
 mod version;
@@ -321,6 +322,21 @@ impl Store for FileStore {
         let inner = Arc::clone(&self.inner);
         let asked = self.pool.run(move || inner.astray());
         Box::pin(async move { asked.await.ok().flatten() })
+    }
+
+    fn mark(&self) -> Answer<io::Result<Option<String>>> {
+        let inner = Arc::clone(&self.inner);
+        self.run("mark", move || {
+            mark::of(inner.io.file()).map_err(|error| inner.medium.fault_of_all("mark", error))
+        })
+    }
+
+    fn set_mark(&self, mark: Option<String>) -> Answer<io::Result<()>> {
+        let inner = Arc::clone(&self.inner);
+        self.run("mark", move || {
+            let set = mark::set(inner.io.file(), mark.as_deref());
+            set.map_err(|error| inner.medium.fault_of_all("mark", error))
+        })
     }
 
     fn version(&self) -> Answer<Option<Version>> {

@@ -8,6 +8,7 @@ mod fail;
 mod file;
 mod kind;
 mod kinds;
+mod log;
 mod medium;
 mod memory;
 mod nbd;
@@ -23,6 +24,7 @@ pub use fail::{FailHandle, FailRule, FailStore, FailWith, Failure, RequestKind, 
 pub use file::{FileOptions, FileStore};
 pub use kind::{Description, Kind, StoreSpec, Words};
 pub use kinds::kinds;
+pub use log::{LogOptions, LogStore};
 pub use medium::os_error;
 pub use memory::MemoryStore;
 #[cfg(feature = "object")]
@@ -32,5 +34,6 @@ pub use open::{AWAY, OnWarning, OpenOptions, Upstream};
 pub use parse::{Parsed, Setting, SpecError, Text, write_options};
 pub use span::SpanStore;
 pub use store::{
-    Absence, Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, OnLoss, Store, Version, Zeroing,
+    Absence, Answer, Backlog, Buffer, Extent, Facts, ManyWrite, ManyWritten, OnLoss, Store,
+    Version, Zeroing,
 };

@@ -29,6 +29,9 @@ pub struct OpenOptions {
     pub must_exist: bool,
     /// Whether to refuse changes.
     pub read_only: bool,
+    /// Whether a store that has a mark is opened, since its write log is before it
+    /// ([`Store::set_mark`]).
+    pub has_log: bool,
     /// Opens `nbd://` and similar addresses.
     pub upstream: Option<Upstream>,
     /// Is told the facts of every store that opening creates.

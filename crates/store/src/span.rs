@@ -16,7 +16,9 @@ use undercroft_random::hash;
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
 use crate::open::invalid;
-use crate::store::{Absence, Answer, Buffer, Extent, Facts, OnLoss, Store, Version, Zeroing};
+use crate::store::{
+    Absence, Answer, Backlog, Buffer, Extent, Facts, OnLoss, Store, Version, Zeroing,
+};
 
 pub(crate) use spec::KINDS;
 
@@ -340,6 +342,34 @@ impl Store for SpanStore {
         Box::pin(async move {
             let versions: Option<Vec<Version>> = asked.await.into_iter().collect();
             Some(versions?.into_iter().fold(Version { identity: named, changed_ns: 0 }, both))
+        })
+    }
+
+    fn mark(&self) -> Answer<io::Result<Option<String>>> {
+        let asked = join_all(self.inner.parts.iter().map(|part| part.mark()));
+        Box::pin(async move {
+            let mut marks = asked.await.into_iter().collect::<io::Result<Vec<_>>>()?;
+            let is_one = marks.windows(2).all(|two| two[0] == two[1]);
+            let each = || marks.iter().flatten().map(String::as_str).collect::<Vec<_>>();
+            Ok(if is_one {
+                marks.remove(0)
+            } else {
+                Some(format!("parts have: {}", each().join("; ")))
+            })
+        })
+    }
+
+    fn set_mark(&self, mark: Option<String>) -> Answer<io::Result<()>> {
+        let parts = self.inner.parts.iter().map(|part| part.set_mark(mark.clone()));
+        join(parts.enumerate().collect())
+    }
+
+    fn backlog(&self) -> Option<Backlog> {
+        let all = self.inner.parts.iter().filter_map(|part| part.backlog());
+        all.reduce(|one, more| Backlog {
+            bytes: one.bytes + more.bytes,
+            capacity: one.capacity + more.capacity,
+            age: one.age.max(more.age),
         })
     }
 

@@ -8,7 +8,7 @@ use std::future::{Future, ready};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -64,6 +64,17 @@ pub struct Version {
     /// When it was changed last, in nanoseconds since 1970. The system sets it, and nobody can set
     /// it back.
     pub changed_ns: u64,
+}
+
+/// What waits in a write log for the store behind it; see [`Store::backlog`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Bytes of the log in use.
+    pub bytes: u64,
+    /// Bytes of the log.
+    pub capacity: u64,
+    /// How long the oldest change has been there; `None`: the log is empty.
+    pub age: Option<Duration>,
 }
 
 /// Receives the results of many writes, in their order. It is called once, on any thread, or
@@ -168,6 +179,31 @@ pub trait Store: Send + Sync + 'static {
         match self.inner() {
             Some(inner) => inner.version(),
             None => Box::pin(ready(None)),
+        }
+    }
+
+    /// What waits in a write log. `None`: there is none.
+    fn backlog(&self) -> Option<Backlog> {
+        self.inner()?.backlog()
+    }
+
+    /// The mark beside its content: a part of that is elsewhere, as the text says.
+    fn mark(&self) -> Answer<io::Result<Option<String>>> {
+        match self.inner() {
+            Some(inner) => inner.mark(),
+            None => Box::pin(ready(Ok(None))),
+        }
+    }
+
+    /// Sets the mark, or takes it off, durably. A store with a mark is opened only by whoever says
+    /// that he knows of it ([`OpenOptions::has_log`](crate::OpenOptions::has_log)).
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`]: this store can have none.
+    fn set_mark(&self, mark: Option<String>) -> Answer<io::Result<()>> {
+        match self.inner() {
+            Some(inner) => inner.set_mark(mark),
+            None => Box::pin(ready(Err(io::ErrorKind::Unsupported.into()))),
         }
     }
 

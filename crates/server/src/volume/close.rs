@@ -154,6 +154,10 @@ impl Volume {
         if let Ok(Err(error)) = given_up {
             tracing::warn!(volume = self.config.name, "the store cannot be given up: {error}");
         }
+        if let Some(log) = self.store.backlog().filter(|log| log.age.is_some()) {
+            let (name, bytes) = (&self.config.name, log.bytes);
+            tracing::warn!(volume = name, bytes, "the store needs its write log: it is not empty");
+        }
         Ok(())
     }
 

@@ -44,7 +44,7 @@ use undercroft_store::Store;
 use crate::advice::VolumeAdvice;
 use crate::clock;
 use crate::config::{VolumeConfig, VolumeError, Write};
-use crate::counters::{Latencies, Stats};
+use crate::counters::{Latencies, LogStats, Stats};
 use crate::geometry::Geometry;
 use crate::lock::{lock, sleep_lock};
 use crate::savings::{Account, Counted, Savings};
@@ -304,6 +304,7 @@ impl Volume {
             stats.flash.get_or_insert_default();
         }
         stats.sum(&lock(&self.direct));
+        stats.log = self.store.backlog().map(LogStats::of);
         stats.tells = self.config.eviction_sink.as_ref().map(|eviction_sink| eviction_sink.told());
         stats.store_timeouts = self.answers.late.all();
         stats.store_failures = self.store_health.failures();

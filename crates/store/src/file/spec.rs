@@ -9,7 +9,8 @@ use undercroft_text::Bytes;
 
 use super::{FileOptions, FileStore};
 use crate::kind::{Description, Kind, StoreSpec, Words};
-use crate::open::OpenOptions;
+use crate::medium::wrap;
+use crate::open::{OpenOptions, invalid};
 use crate::parse::{Parsed, write_options, write_path};
 use crate::store::{Answer, Store};
 
@@ -59,6 +60,14 @@ impl Description for FileSpec {
             let store = FileStore::open(&spec.path, &file)?;
             if store.is_new() {
                 options.made(&store);
+            } else if !options.has_log
+                && let Some(log) = store.mark().await?
+            {
+                let why = format!(
+                    "a part of it is in its write log {log}: open it as log(...):{spec}, or give \
+                     the log up with `undercroft flash accept-loss`"
+                );
+                return Err(wrap(spec.to_string(), invalid(&why)));
             }
             Ok(Arc::new(store) as _)
         })

@@ -34,6 +34,8 @@ fn what_is_parsed_is_written_the_same() {
         "nbds+unix:///?socket=/a%3Fb",
         "concat(file:/a;file(direct):\"/b (1;\";mem(1GiB):)",
         "stripe(64KiB;file:/a;stripe(512;mem(1MiB):;mem(1MiB):))",
+        "log(/nvme/log,size=1GiB):file:/a",
+        "log(\"/a,b\",size=8MiB,unmarked):delay(5ms):nbd://localhost/",
         "delay(5ms):file:/a",
         "delay(200us,queue=4):mem(1GiB):",
         "delay(2ms..8ms,queue=4,seed=7):concat(file:/a;file:/b)",
@@ -99,6 +101,8 @@ fn what_a_store_is_made_of() {
     assert_eq!(wrappers, ["delay(5ms)", "fail(read,n=3)"]);
     assert_eq!(inner.to_string(), "concat(file:/a;stripe(64KiB;file:/b;mem:))");
     assert_eq!(spec.files(), [Path::new("/a"), Path::new("/b")]);
+    let logged = parsed("log(/log,size=1GiB):file:/a");
+    assert_eq!((logged.files(), logged.unwrapped().1.len()), (vec![Path::new("/a")], 0));
     assert!(
         parsed("nbd://host/a").is_upstream() && !parsed("delay(1ms):nbd://host/a").is_upstream()
     );

@@ -5,6 +5,7 @@ mod fail;
 mod file;
 #[cfg(feature = "object")]
 mod late;
+mod log;
 mod many;
 mod memory;
 #[cfg(feature = "object")]

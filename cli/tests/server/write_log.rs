@@ -1,0 +1,76 @@
+//! A log of writes before a store, as its user meets it: a FLUSH that does not wait for the store,
+//! a file that is not served without its log, and what is said of both.
+//!
+//! Not here: what is lost when (`kill.rs`, and the tests of the store's crate).
+
+use std::time::{Duration, Instant};
+
+use super::support::{Place, read, text, write};
+
+const SERVE: &str =
+    "--volume v=log(v.log,size=8MiB):delay(200ms):file:v.img,size=4MiB --write back";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flush_does_not_wait_for_the_store_and_a_file_not_served_without_its_log() {
+    let place = Place::new();
+    let server = place.serve(SERVE);
+    let client = server.connect("v").await;
+    let began = Instant::now();
+    for block in 0..16 {
+        write(&client, block * 8192, vec![block as u8 + 1; 4096]).await.unwrap();
+        client.flush().await.unwrap();
+    }
+    let took = began.elapsed();
+    assert!(
+        took < Duration::from_secs(16 * 2) / 10,
+        "{took:?} for 16 flushes of a store of 200 ms"
+    );
+    let waiting = &server.stats("v")["log"];
+    assert!(waiting["used_bytes"].as_u64() >= Some(16 * 8192), "{waiting}");
+    assert_eq!(waiting["capacity_bytes"], (8 << 20) - 8192);
+    assert!(server.page("/metrics").contains("undercroft_log_used_bytes{volume=\"v\"}"));
+    server.kill();
+
+    let plain = "serve --listen unix:plain --volume v=file:v.img,size=4MiB";
+    let output = place.undercroft(plain);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("v.log") && said.contains("accept-loss"), "{said}");
+    let info = text(&place.undercroft("flash info v.log").stdout);
+    assert!(info.contains("a write log of 8184KiB, with"), "{info}");
+    let loss = text(&place.undercroft("flash accept-loss file:v.img").stdout);
+    assert!(loss.contains("v.log") && loss.contains("--yes"), "{loss}");
+
+    let server = place.serve(SERVE);
+    let client = server.connect("v").await;
+    for block in 0..16 {
+        let found = read(&client, block * 8192, 4096).await.unwrap();
+        assert_eq!(found, vec![block as u8 + 1; 4096]);
+    }
+    drop(client);
+    assert_eq!(server.stop(), 0);
+    assert_eq!(place.read("v.img")[15 * 8192], 16);
+    let loss = text(&place.undercroft("flash accept-loss file:v.img").stdout);
+    assert!(loss.contains("whole"), "{loss}");
+    let server = place.serve("--volume v=file:v.img,size=4MiB");
+    assert_eq!(server.stop(), 0);
+}
+
+/// Who has lost a log says so, and the store is served as it is; the log is not believed again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_is_accepted_once_for_all() {
+    let place = Place::new();
+    let server = place.serve(SERVE);
+    let client = server.connect("v").await;
+    write(&client, 0, vec![7; 4096]).await.unwrap();
+    client.flush().await.unwrap();
+    server.kill();
+    let output = place.undercroft("flash accept-loss file:v.img --yes");
+    assert!(text(&output.stdout).contains("without its write log"), "{}", text(&output.stderr));
+    let server = place.serve("--volume v=file:v.img,size=4MiB");
+    assert_eq!(server.stop(), 0);
+    let output = place.undercroft(&format!("serve --listen unix:plain {SERVE}"));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("it is another store, or its log was given up"), "{said}");
+}
