@@ -540,23 +540,26 @@ async fn a_file_and_its_log_know_one_another() {
     };
     refused_both(&both, "a part of it is in its write log").await;
     refused_both(&before_both, "a part of it is in its log parts have").await;
-    let store = open(with_log("one")).await.unwrap();
+    let when_free = async |text: String| {
+        loop {
+            match open(text.clone()).await {
+                Ok(store) => break store,
+                Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let store = when_free(with_log("one")).await;
     assert_eq!(read(&*store, 0, 1).await.unwrap(), [5]);
     store.close().await.unwrap();
     drop(store);
-    let store = open(plain.clone()).await.unwrap();
+    let store = when_free(plain.clone()).await;
     assert_eq!(read(&*store, 0, 1).await.unwrap(), [5]);
     drop(store);
 
     // An empty log that two stores had belongs to the one that had it last.
-    drop(open(with_log("one")).await.unwrap());
-    let other = loop {
-        match open(with_log("other")).await {
-            Ok(store) => break store,
-            Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
-        }
-        sleep(Duration::from_millis(10)).await;
-    };
+    drop(when_free(with_log("one")).await);
+    let other = when_free(with_log("other")).await;
     write(&*other, 0, &[6; 4096]).await.unwrap();
     drop(other);
     refused(&with_log("one"), "the store has another log").await;
