@@ -45,7 +45,7 @@ help-measure:
 	@echo "make bench-turns                    what a client gets beside floods of dear requests and of hints, and beside bursts of writes (a quarter of an hour)"
 	@echo "make bench-hints                    what hints cost a server (about a minute)"
 	@echo "make bench-policies                 what a policy costs a server beside MQ (a minute; POLICIES=)"
-	@echo "make bench-log                      what a log of writes is worth to a client that flushes (a quarter of an hour)"
+	@echo "make bench-log                      what a write log is worth to a client that flushes (a quarter of an hour)"
 	@echo "make bench-recording                what recording its requests costs a server (two minutes)"
 	@echo "make bench-advice                   what the adviser costs a server (two minutes)"
 	@echo "make advice                         how far the adviser's figures are from full simulations, into docs/measurements/advice.md (some minutes)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a log of writes before a store is worth to a client that flushes.
+"""What a write log before a store is worth to a client that flushes.
 
   write_log.py UNDERCROFT [--rounds N] [--seconds S] [--folder FOLDER]
 

@@ -139,7 +139,7 @@ async fn write_around_keeps_every_answered_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_writes_keeps_what_the_store_had_not() {
+async fn a_write_log_keeps_what_the_store_had_not() {
     for mode in ["through", "back"] {
         survive(mode, &format!("log(log-{mode},size=8MiB):delay(2ms..20ms):")).await;
     }

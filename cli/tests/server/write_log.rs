@@ -1,4 +1,4 @@
-//! A log of writes before a store, as its user meets it: a FLUSH that does not wait for the store,
+//! A write log before a store, as its user meets it: a FLUSH that does not wait for the store,
 //! a file that is not served without its log, and what is said of both.
 //!
 //! Not here: what is lost when (`kill.rs`, and the tests of the store's crate).

@@ -15,7 +15,7 @@
 //! s3(lease=off)://BUCKET/PREFIX                        without what keeps a second server away
 //! object-file:PATH  object-memory:                      an object store in a folder or in memory
 //! nbd://HOST[:PORT]/EXPORT  nbd+unix:///EXPORT?socket=PATH  nbds://...  nbds+unix://...
-//! log(/nvme/db.log,size=1GiB):STORE                    a log of writes before a store
+//! log(/nvme/db.log,size=1GiB):STORE                    a write log before a store
 //! delay(5ms):  delay(2ms..8ms,queue=4,seed=1):          a disk that takes its time
 //! fail(read,n=3):  fail(write,p=0.01,seed=7,short=enospc):  fail(flush,every=2,stall=1s):
 //! fail(write,at=1MiB..2MiB):                            a bad place

@@ -162,9 +162,9 @@ impl State {
     /// Fails if changes are refused.
     fn refused(&self) -> io::Result<()> {
         match &self.mode {
-            Mode::Taken => Ok(()),
-            Mode::Closing => Err(gone()),
             Mode::Failed(why) => Err(io::Error::other(why.clone())),
+            Mode::Taken if !self.is_over => Ok(()),
+            Mode::Taken | Mode::Closing => Err(gone()),
         }
     }
 
@@ -197,9 +197,6 @@ impl Shared {
         let (mut done, mut receiver) = (0, None);
         let mut state = self.state();
         state.refused()?;
-        if state.is_over {
-            return Err(gone());
-        }
         while done < length {
             let now = piece_bytes.min(length - done);
             let data = if what == What::Data { cut(data, done, now) } else { Vec::new() };
@@ -316,6 +313,36 @@ impl Shared {
             }
         })
     }
+
+    /// Takes no changes any more, empties the log, and takes the mark off the store.
+    async fn empty(&self) -> io::Result<()> {
+        {
+            let mut state = self.state();
+            if state.mode == Mode::Taken {
+                state.mode = Mode::Closing;
+            }
+        }
+        self.queued.notify_one();
+        self.work.notify_one();
+        let is_given_up = self.until(|state| {
+            let is_empty =
+                state.queue.is_empty() && !state.is_appending && state.batches.is_empty();
+            let has_failed = matches!(state.mode, Mode::Failed(_));
+            (if has_failed { state.is_given_up } else { is_empty }).then_some(has_failed)
+        });
+        if is_given_up.await { Ok(()) } else { self.take_mark_off().await }
+    }
+
+    /// The tasks end as soon as they have nothing under way.
+    fn end_tasks(&self) {
+        self.state().is_over = true;
+        self.queued.notify_one();
+        self.work.notify_one();
+    }
+
+    async fn take_mark_off(&self) -> io::Result<()> {
+        if self.options.unmarked { Ok(()) } else { self.inner.set_mark(None).await }
+    }
 }
 
 impl Store for LogStore {
@@ -356,9 +383,8 @@ impl Store for LogStore {
     ) -> Answer<io::Result<()>> {
         if how.only_if_fast && !self.facts().zeroes_fast {
             // The store will have to write them.
-            let why = io::Error::from(ErrorKind::Unsupported);
             let checked = self.shared.medium.check_change("zero", offset, length);
-            return ready(checked.and(Err(self.shared.medium.fault("zero", offset, length, why))));
+            return ready(checked.and(Err(ErrorKind::Unsupported.into())));
         }
         let what = if how.keep_allocated { What::Zeroes } else { What::Hole };
         self.change("zero", (offset, length), what, &[], durable)
@@ -438,38 +464,6 @@ impl Store for LogStore {
             join_all(tasks).await;
             shared.inner.close().await
         })
-    }
-}
-
-impl Shared {
-    /// Takes no changes any more, empties the log, and takes the mark off the store.
-    async fn empty(&self) -> io::Result<()> {
-        {
-            let mut state = self.state();
-            if state.mode == Mode::Taken {
-                state.mode = Mode::Closing;
-            }
-        }
-        self.queued.notify_one();
-        self.work.notify_one();
-        let is_given_up = self.until(|state| {
-            let is_empty =
-                state.queue.is_empty() && !state.is_appending && state.batches.is_empty();
-            let has_failed = matches!(state.mode, Mode::Failed(_));
-            (if has_failed { state.is_given_up } else { is_empty }).then_some(has_failed)
-        });
-        if is_given_up.await { Ok(()) } else { self.take_mark_off().await }
-    }
-
-    /// The tasks end as soon as they have nothing under way.
-    fn end_tasks(&self) {
-        self.state().is_over = true;
-        self.queued.notify_one();
-        self.work.notify_one();
-    }
-
-    async fn take_mark_off(&self) -> io::Result<()> {
-        if self.options.unmarked { Ok(()) } else { self.inner.set_mark(None).await }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Not here: how the files are opened (`spec.rs`).
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
@@ -73,13 +73,20 @@ impl LogStore {
         let mut head = Head { ring_bytes, store_bytes: facts.size, ..head };
         if !facts.read_only {
             head.number += 1;
-            if batches.is_empty() {
+            if batches.is_empty() && mark.is_none() {
                 // Or two stores that had the same empty log could be taken for one another.
                 head.id = options.life;
             }
             Ring::write_head(&*ring.medium, &head).await?;
             if !options.unmarked {
-                inner.set_mark(Some(named(head.id))).await?;
+                inner.set_mark(Some(named(head.id))).await.map_err(|error| match error.kind() {
+                    ErrorKind::Unsupported | ErrorKind::PermissionDenied => io::Error::new(
+                        ErrorKind::Unsupported,
+                        "its store cannot have a mark that keeps it from being served without \
+                         the log: see to that yourself, and say `unmarked`",
+                    ),
+                    _ => error,
+                })?;
             }
         }
         let mut overlay = Overlay::default();

@@ -20,7 +20,7 @@ use crate::store::{Answer, Store, Zeroing};
 pub(crate) static KINDS: [Kind; 1] = [Kind {
     name: "log",
     form: "log(PATH,size=SIZE):STORE",
-    summary: "a store with a log of writes on fast storage before it",
+    summary: "a store with a write log on fast storage before it",
     parse,
 }];
 
