@@ -102,12 +102,12 @@ impl Overlay {
         self.0.values().copied()
     }
 
-    /// The runs that have bytes of a range.
+    /// The runs that have bytes of a range. An empty range has none.
     fn touching(&self, offset: u64, end: u64) -> impl Iterator<Item = Run> {
+        let end = end.max(offset);
         let before = self.0.range(..offset).next_back().map(|(_, run)| *run);
-        let before = before.filter(|run| run.end() > offset);
-        // Of an empty range there is none.
-        let within = self.0.range(offset..end.max(offset)).map(|(_, run)| *run);
+        let before = before.filter(|run| offset < end && run.end() > offset);
+        let within = self.0.range(offset..end).map(|(_, run)| *run);
         before.into_iter().chain(within)
     }
 }
