@@ -110,7 +110,7 @@ impl Adaptive {
     fn imagine(&mut self, block: u64, offer: Offer) {
         let wants_reload = self.is_worth_a_reload();
         let Some(supply) = &mut self.supply else { return };
-        if offer.is_staged || offer.has_contents || supply.would_have_contents() {
+        if offer.is_staged || supply.would_have_contents(offer.has_contents) {
             self.duel.placed(block, None);
         } else if wants_reload && supply.would_be_reloaded() {
             self.duel.placed(block, Some(supply.reload_cost()));

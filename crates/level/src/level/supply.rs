@@ -2,42 +2,58 @@
 //! comes with the block's contents, and what a reload costs. This is ours.
 //!
 //! Contents cost the client a copy, so while the level places blocks at the access it asks for them
-//! only now and then: until it has seen what becomes of a number of evictions. Then it rests for
-//! many times that number.
+//! only now and then: until it knows the share. Then it rests, so that at most one eviction in
+//! sixteen comes with contents.
+//!
+//! A client can hand over only what it read or wrote after it was asked. So the share is small at
+//! first, and rises the slower the larger the client's cache is. It is counted in spans, each with
+//! twice the contents of the one before, until it rises no more.
 
-/// Evictions of which the share with contents is counted at a time.
-const COUNTED: u32 = 1024;
+/// Evictions with contents in the first span of a count.
+const FIRST: u64 = 512;
 
-/// Evictions between the first with contents and the first that counts. News that was on its way
-/// when contents were asked for has none, and may come later.
-const GRACE: u32 = 1024;
+/// A span also ends after this many times the evictions that it would have if all came with
+/// contents. Then so few have any that the level need not rest.
+const LONGEST: u64 = 128;
 
-/// Evictions for which the level then rests, while it has no other use for contents.
-const REST: u32 = 15 * COUNTED;
+/// The share rises if it is this many times that of the span before.
+const RISES: f64 = 1.1;
 
-/// If so many evictions come without contents, although they were asked for, the client cannot hand
-/// any over.
-const PATIENCE: u32 = 16 * COUNTED;
+/// At most one eviction in this many comes with contents, while the level has no other use for
+/// them.
+const RARITY: u64 = 16;
+
+/// So many evictions with contents more than the known share has are made up for, by as many
+/// without.
+const AHEAD: f64 = 16.0;
 
 /// The means of placing evicted blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Supply {
     /// The share of evictions that come with contents, from 0 to 1.
     share: f64,
-    /// Evictions counted at present, with contents and in all. The count begins some time after the
-    /// first that has contents, since the client learns late that they are wanted.
-    with_contents: u32,
-    counted: u32,
-    /// Evictions still to come before the count begins; `None` until one has contents.
-    grace: Option<u32>,
-    /// Evictions that came before the count began.
-    awaited: u32,
+    /// The span that is counted.
+    span: Span,
+    /// Evictions with contents that end it.
+    goal: u64,
+    /// The spans of this count that have ended, in one.
+    ended: Span,
+    /// The share of the last of them.
+    last: Option<f64>,
     /// Evictions still to come before contents are asked for again.
-    resting: u32,
+    resting: u64,
+    /// Evictions that are to count as if they had contents.
+    owed: f64,
     /// The share of time, from 0 to 1, in which clients keep the store busy.
     busy: f64,
-    contents: Portion,
     reloads: Portion,
+}
+
+/// Evictions that were counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    evictions: u64,
+    with_contents: u64,
 }
 
 /// Takes a share of all events, evenly.
@@ -59,13 +75,13 @@ impl Default for Supply {
     fn default() -> Self {
         Self {
             share: 0.0,
-            with_contents: 0,
-            counted: 0,
-            grace: None,
-            awaited: 0,
+            span: Span::default(),
+            goal: FIRST,
+            ended: Span::default(),
+            last: None,
             resting: 0,
+            owed: 0.0,
             busy: 1.0,
-            contents: Portion::default(),
             reloads: Portion::default(),
         }
     }
@@ -102,42 +118,36 @@ impl Supply {
             self.resting -= 1;
             return;
         }
-        match &mut self.grace {
-            None if has_contents => {
-                self.grace = Some(GRACE);
-                return;
-            }
-            None => {
-                self.awaited += 1;
-                if self.awaited == PATIENCE {
-                    self.share = 0.0;
-                    self.rest();
-                }
-                return;
-            }
-            Some(0) => {}
-            Some(left) => {
-                *left -= 1;
-                return;
-            }
+        self.span.evictions += 1;
+        self.span.with_contents += u64::from(has_contents);
+        let has_few = self.span.evictions == LONGEST * self.goal;
+        if self.span.with_contents < self.goal && !has_few {
+            return;
         }
-        self.counted += 1;
-        self.with_contents += u32::from(has_contents);
-        if self.counted == COUNTED {
-            self.share = f64::from(self.with_contents) / f64::from(self.counted);
-            self.rest();
+        let Span { evictions, with_contents } = std::mem::take(&mut self.span);
+        let ended = &mut self.ended;
+        ended.evictions += evictions;
+        ended.with_contents += with_contents;
+        let share = with_contents as f64 / evictions as f64;
+        if has_few || self.last.is_some_and(|last| share < RISES * last) {
+            self.share = share;
+            self.resting = (RARITY * ended.with_contents).saturating_sub(ended.evictions);
+            (self.ended, self.last, self.goal) = (Span::default(), None, FIRST);
+        } else {
+            self.last = Some(share);
+            self.goal *= 2;
         }
     }
 
-    fn rest(&mut self) {
-        (self.counted, self.with_contents, self.awaited) = (0, 0, 0);
-        self.grace = None;
-        self.resting = REST;
-    }
-
-    /// Whether an eviction without contents would have had them, had they been asked for.
-    pub(super) fn would_have_contents(&mut self) -> bool {
-        self.counted == 0 && self.contents.takes(self.share)
+    /// Whether an eviction would have had contents if they had always been asked for: it has them,
+    /// or is among the known share.
+    pub(super) fn would_have_contents(&mut self, has_contents: bool) -> bool {
+        self.owed += self.share;
+        let would_have = has_contents || self.owed >= 1.0;
+        if would_have {
+            self.owed = (self.owed - 1.0).max(-AHEAD);
+        }
+        would_have
     }
 
     /// Whether a reload would get its turn: as often as the store is idle.
@@ -148,40 +158,89 @@ impl Supply {
 
 #[cfg(test)]
 mod tests {
+    use undercroft_random::{SplitMix64, testing::seed_or};
+
     use super::*;
 
     fn count(times: u32, mut event: impl FnMut() -> bool) -> u32 {
         (0..times).map(|_| u32::from(event())).sum()
     }
 
+    /// The numbers of evictions until the level knows the share of a client that hands over what it
+    /// has read since it was asked, apart from one block in `loses`, and then until it asks again;
+    /// and the share. The client evicts at random if there is a generator, else in order.
+    fn asked(blocks: usize, loses: u64, mut random: Option<SplitMix64>) -> (u64, u64, f64) {
+        let (mut supply, mut can) = (Supply::default(), vec![false; blocks]);
+        let (mut asks, mut rests) = (0, 0);
+        for n in 0.. {
+            let at = random.as_mut().map_or(n, |random| random.below(blocks as u64));
+            let can = &mut can[at as usize % blocks];
+            let has_contents = std::mem::replace(can, supply.asks() && n % loses != 0);
+            *if supply.asks() { &mut asks } else { &mut rests } += 1;
+            supply.evicted(has_contents, false);
+            if supply.asks() && rests > 0 {
+                break;
+            }
+        }
+        (asks, rests, supply.share)
+    }
+
     #[test]
-    fn learns_the_share_with_contents_and_asks_now_and_then() {
+    fn a_client_is_asked_until_it_hands_over_all_that_it_can() {
+        let random = || Some(SplitMix64::new(seed_or(1)));
+        for blocks in [16, 1 << 10, 1 << 12, 1 << 17] {
+            let (asks, rests, share) = asked(blocks, u64::MAX, random());
+            assert!(share > 0.9, "{blocks} blocks at random: {share}");
+            assert!(asks < 16 * blocks as u64 + 4 * FIRST, "{blocks} blocks at random: {asks}");
+            assert!(rests > 10 * asks, "{blocks} blocks at random: {rests} after {asks}");
+            // What was evicted before its turn comes is all that is lost.
+            let (asks, _, share) = asked(blocks, u64::MAX, None);
+            assert!(share > 0.9, "{blocks} blocks in order: {share}");
+            assert!(asks < 8 * blocks as u64 + 4 * FIRST, "{blocks} blocks in order: {asks}");
+        }
+        for loses in [2, 4] {
+            let (_, rests, share) = asked(1 << 12, loses, random());
+            let wanted = 1.0 - 1.0 / loses as f64;
+            assert!((share - wanted).abs() < 0.06 && rests > 0, "of {wanted}: {share}");
+        }
+    }
+
+    #[test]
+    fn who_hands_nothing_over_is_asked_on() {
         let mut supply = Supply::default();
-        assert!(supply.asks() && count(100, || supply.would_have_contents()) == 0);
-        // The client learns late that contents are wanted, and older news comes in between. Then
-        // three of four have them.
-        (0..1000).for_each(|_| supply.evicted(false, false));
-        supply.evicted(true, false);
-        (0..GRACE).for_each(|_| supply.evicted(false, false));
-        (0..COUNTED).for_each(|n| supply.evicted(n % 4 != 3, false));
-        assert!(!supply.asks());
-        assert_eq!(count(1000, || supply.would_have_contents()), 750);
-        (0..REST).for_each(|_| supply.evicted(false, false));
-        assert!(supply.asks());
+        (0..3 * LONGEST * FIRST).for_each(|_| supply.evicted(false, false));
+        assert!(supply.asks() && supply.share == 0.0);
+        (0..4 * FIRST).for_each(|_| supply.evicted(true, false));
+        assert!(!supply.asks() && supply.share == 1.0);
         // Now it hands nothing over any more.
-        (0..PATIENCE).for_each(|_| supply.evicted(false, false));
-        assert!(!supply.asks());
-        assert_eq!(count(1000, || supply.would_have_contents()), 0);
+        (0..RARITY * 4 * FIRST + LONGEST * FIRST).for_each(|_| supply.evicted(false, false));
+        assert!(supply.asks() && supply.share == 0.0);
+        assert_eq!(count(100, || supply.would_have_contents(false)), 0);
     }
 
     #[test]
     fn while_contents_are_of_use_the_share_follows() {
         let mut supply = Supply::default();
         for share in [1, 4, 2] {
-            (0..8 * COUNTED).for_each(|n| supply.evicted(n % share == 0, true));
-            let expected = 1.0 / f64::from(share);
+            (0..32 * FIRST).for_each(|n| supply.evicted(n % share == 0, true));
+            let expected = 1.0 / share as f64;
             assert!((supply.share - expected).abs() < 0.01, "{}", supply.share);
         }
+    }
+
+    #[test]
+    fn the_known_share_would_have_contents_and_those_that_have_them_are_of_it() {
+        let mut supply = Supply { share: 0.75, ..Supply::default() };
+        assert_eq!(count(1000, || supply.would_have_contents(false)), 750);
+        let mut n = 0;
+        let mut third = || {
+            n += 1;
+            n % 3 == 0
+        };
+        assert_eq!(count(900, || supply.would_have_contents(third())), 675);
+        assert_eq!(count(900, || supply.would_have_contents(true)), 900);
+        // The next sixteen thirds of four are made up for.
+        assert_eq!(count(1000, || supply.would_have_contents(false)), 734);
     }
 
     #[test]
