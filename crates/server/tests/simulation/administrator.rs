@@ -42,8 +42,9 @@ pub async fn change(world: &Arc<World>, volume: usize, random: &mut Random) -> R
     let level = random.below(world.nodes.len() as u64) as usize;
     let (node, draw) = (&world.nodes[level], &world.scenario.volumes[volume]);
     let mut wish = Wish::draw(draw, level, random);
-    // A write that waits for flash holds up what drops.
-    let may_wait = world.scenario.flash.as_ref().is_some_and(|flash| flash.has_trouble);
+    // A write that waits for flash, or for room in a write log, holds up what drops.
+    let may_wait = world.scenario.flash.as_ref().is_some_and(|flash| flash.has_trouble)
+        || world.scenario.write_log.is_some();
     if may_wait && wish.text == "drop" {
         wish.expected = Expected::Either;
     }

@@ -7,7 +7,8 @@
 //! order.
 //!
 //! Not here: what can be wrong with it (`disk/habits.rs`), what makes it a service for objects
-//! (`disk/service.rs`), and the time of the last change (`disk/changed.rs`).
+//! (`disk/service.rs`), the time of the last change (`disk/changed.rs`), and a write log before it
+//! (`write_log.rs`).
 
 mod changed;
 mod habits;
@@ -34,6 +35,7 @@ use undercroft_store::{
 use crate::history::{Value, values};
 use crate::random::Random;
 use crate::report::Log;
+use crate::write_log::LogDisk;
 
 use self::changed::Changed;
 pub use self::changed::wall_ns;
@@ -52,6 +54,8 @@ const REQUESTS_MAX: u64 = 300_000;
 #[derive(Clone)]
 pub struct Disk {
     shared: Arc<Shared>,
+    /// The write log that is before it.
+    write_log: Option<Arc<LogDisk>>,
 }
 
 struct Shared {
@@ -127,7 +131,12 @@ impl Disk {
             changed: Changed::new(),
         };
         let (state, released, name) = (Mutex::new(state), Notify::new(), name.to_owned());
-        Disk { shared: Arc::new(Shared { state, released, log, name }) }
+        Disk { shared: Arc::new(Shared { state, released, log, name }), write_log: None }
+    }
+
+    /// Puts a write log before a disk.
+    pub fn behind(self, write_log: LogDisk) -> Disk {
+        Disk { write_log: Some(Arc::new(write_log)), ..self }
     }
 
     /// Opens it for a server in this process: whoever had it before has it no more. A service may
@@ -137,9 +146,13 @@ impl Disk {
         state.owner += u64::from(state.habits.service.is_none() || state.life != life);
         state.life = life;
         let (owner, shared) = (state.owner, Arc::clone(&self.shared));
-        match &state.habits.service {
+        let store: OpeningStore = match &state.habits.service {
             Some(service) => service::open(shared, owner, service.object),
             None => Box::pin(ready(Ok(Arc::new(DiskStore { shared, owner }) as _))),
+        };
+        match &self.write_log {
+            Some(write_log) => write_log.open(store),
+            None => store,
         }
     }
 
@@ -159,12 +172,14 @@ impl Disk {
 
     /// The server that has it is no more. The system beneath goes on: nothing is lost.
     pub fn abandon(&self) {
+        self.write_log.iter().for_each(|log| log.abandon());
         self.lock().owner += 1;
         self.shared.released.notify_waiters();
     }
 
     /// The power fails: the sectors that went back in time, with values that they had.
     pub fn cut(&self, cut: Cut) -> Vec<(u64, Value)> {
+        self.write_log.iter().for_each(|log| log.cut(cut));
         let mut state = self.lock();
         state.owner += 1;
         let State { volatile, durable, random, .. } = &mut *state;
@@ -229,7 +244,8 @@ impl Disk {
         self.lock().faults.bad_writes.clone()
     }
 
-    /// Whether it can be relied on that a write outside of the bad ranges will be taken.
+    /// Whether it can be relied on that a write outside of the bad ranges will be taken. One behind
+    /// a write log takes none while one before it cannot be taken.
     pub fn takes_writes(&self) -> bool {
         let state = self.lock();
         let faults = &state.faults;
@@ -238,12 +254,13 @@ impl Disk {
         let fails = faults.failing_writes + faults.failing_flushes > 0 || faults.full;
         // What fails once is tried again.
         let is_dead = faults.nth.is_some() && faults.dead_after;
-        !(fails || is_dead || faults.stalled || is_uneasy)
+        !(fails || is_dead || faults.stalled || is_uneasy || self.write_log.is_some())
     }
 
     /// It was asked too often for a run that goes forward.
     pub fn is_overrun(&self) -> bool {
-        self.lock().requests >= REQUESTS_MAX
+        let is_overrun = self.lock().requests >= REQUESTS_MAX;
+        is_overrun || self.write_log.as_ref().is_some_and(|log| log.is_overrun())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -41,16 +41,7 @@ impl FlashDraw {
             rule: random.pick(&["evidence", "access", "access", "second-miss"]),
             restart: random.pick(&["cold", "warm", "warm", "warm"]),
             has_trouble: random.percent(30),
-            habits: Habits {
-                alignment: 512,
-                zeroes_fast: false,
-                at_once: random.pick(&[0, 50, 95]),
-                slow_ms: random.pick(&[1, 5, 30]),
-                at_a_time: None,
-                takes_many: false,
-                trim_zeroes: true,
-                service: None,
-            },
+            habits: Habits::of_flash(random),
         };
         has_one.then_some(draw)
     }

@@ -3,9 +3,9 @@
 //! A seed draws a [`scenario`]: servers with their volumes, clients, and what befalls them. All of
 //! it runs on one thread and a clock that goes on only when everybody waits, so a seed has one
 //! outcome. The servers are those of the program ([`node`]), over streams in memory ([`wire`]) and
-//! on disks that fail ([`disk`]), and some have a level on flash ([`flash`]). What the clients were
-//! answered ([`history`]) is judged by the [`checker`]. docs/developer/testing.md says what is
-//! simulated and how to look at a seed.
+//! on disks that fail ([`disk`]), and some have a level on flash ([`flash`]) or a write log
+//! ([`write_log`]). What the clients were answered ([`history`]) is judged by the [`checker`].
+//! docs/developer/testing.md says what is simulated and how to look at a seed.
 #![allow(unreachable_pub)]
 
 mod administrator;
@@ -26,6 +26,7 @@ mod seeds;
 mod tally;
 mod wire;
 mod world;
+mod write_log;
 
 use std::time::{Duration, Instant};
 

@@ -48,6 +48,7 @@ fn run(seed: u64, is_shown: bool) -> Report {
     let mut random = Random::new(seed);
     let mut scenario = Scenario::draw(&mut random);
     scenario.flash = scenario.flash.filter(|_| !seeds::is_without_flash(seed));
+    scenario.write_log = scenario.write_log.filter(|_| !seeds::is_without_log(seed));
     let text = scenario.to_string();
     let mut report = Report {
         seed,

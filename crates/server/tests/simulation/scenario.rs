@@ -6,6 +6,7 @@ use crate::disk::{Habits, Service};
 use crate::flash::FlashDraw;
 use crate::flood::Flood;
 use crate::random::Random;
+use crate::write_log;
 
 /// Fewest requests of a run, and connections at a time.
 pub const REQUESTS: u64 = 500;
@@ -41,6 +42,8 @@ pub struct Scenario {
     pub blows: Vec<(Blow, u64)>,
     pub flood: Option<Flood>,
     pub flash: Option<FlashDraw>,
+    /// Of the write log that each volume has.
+    pub write_log: Option<Habits>,
     /// Most milliseconds between two blows.
     pub blow_ms: u64,
 }
@@ -196,7 +199,11 @@ impl Scenario {
             let service = Service::draw(&mut services);
             volumes.iter_mut().for_each(|volume| volume.habits.service = Some(service.clone()));
         }
-        let flash = FlashDraw::draw(height, &mut services.clone().fork());
+        let mut above = services.clone().fork();
+        let flash = FlashDraw::draw(height, &mut above);
+        // A server above does not know that its writes are safe.
+        let can_log = height == 1 && volumes.iter().all(|volume| volume.habits.service.is_none());
+        let write_log = write_log::draw(&mut above).filter(|_| can_log);
         let burst = slow.percent(20).then_some(Flood::Bursts);
         // To see what else there is.
         let without = std::env::var("SIMULATE_WITHOUT").unwrap_or_default();
@@ -204,6 +211,7 @@ impl Scenario {
         deeds.retain(|(deed, _)| !is_out(format!("{deed:?}")));
         blows.retain(|(blow, _)| !is_out(format!("{blow:?}")));
         let flash = flash.filter(|_| !is_out("Flash".to_owned()));
+        let write_log = write_log.filter(|_| !is_out("Log".to_owned()));
         Scenario {
             volumes,
             height,
@@ -223,6 +231,7 @@ impl Scenario {
             blows,
             flood: random.percent(10).then(|| random.pick(&FLOODS)).or(burst),
             flash,
+            write_log,
             blow_ms: random.pick(&[30, 150, 600]),
         }
     }
@@ -363,6 +372,9 @@ impl fmt::Display for Scenario {
             if let Some(service) = &volume.habits.service {
                 write!(f, "{service:?}; ")?;
             }
+        }
+        if let Some(log) = &self.write_log {
+            write!(f, "write log {log:?}; ")?;
         }
         if let Some(flash) = &self.flash {
             write!(f, "{flash:?}; ")?;

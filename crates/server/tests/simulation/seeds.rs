@@ -39,6 +39,11 @@ pub fn is_without_flash(seed: u64) -> bool {
     FOUND.iter().any(|(found, _)| *found == seed)
 }
 
+/// Whether a seed is run without a write log: likewise.
+pub fn is_without_log(seed: u64) -> bool {
+    FOUND.iter().chain(FOUND_WITH_FLASH).any(|(found, _)| *found == seed)
+}
+
 /// Runs them, until a moment if there is one; fails with what is wrong.
 pub fn all(seeds: impl Iterator<Item = u64> + Send, until: Option<Instant>) {
     let began = Instant::now();
@@ -81,7 +86,7 @@ pub fn all(seeds: impl Iterator<Item = u64> + Send, until: Option<Instant>) {
         began.elapsed().as_secs_f64()
     );
     let tally = tally.into_inner().unwrap();
-    println!("contents over control exports, and flash: {tally}");
+    println!("contents over control exports, flash and write logs: {tally}");
     let mut wrong = wrong.into_inner().unwrap();
     wrong.sort();
     let texts: Vec<_> = wrong.into_iter().map(|(_, text)| text).collect();
@@ -89,7 +94,7 @@ pub fn all(seeds: impl Iterator<Item = u64> + Send, until: Option<Instant>) {
     let missing = tally.missing(get(&count));
     assert!(
         missing.is_empty(),
-        "of contents over control exports, or on flash, none were {missing:?}"
+        "of contents over control exports, on flash or in a write log, none were {missing:?}"
     );
 }
 

@@ -1,6 +1,6 @@
-//! What became of the contents that clients handed over, and of blocks on flash, as the servers
-//! counted it: so that nobody takes a simulation for a test of them in which contents are never
-//! accepted, or never refused, or in which nothing is read from flash.
+//! What became of the contents that clients handed over, of blocks on flash, and of write logs, as
+//! the servers counted it: so that nobody takes a simulation for a test of them in which contents
+//! are never accepted, or never refused, or in which nothing is read from flash.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Tally([u64; NAMES.len()]);
 /// The number of counts of contents, which are the first ones.
 const CONTENTS: usize = 8;
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "accepted",
     "unknown",
     "changed",
@@ -30,6 +30,7 @@ const NAMES: [&str; 12] = [
     "read from flash",
     "refused by flash",
     "found on flash after a start",
+    "bytes found in a write log after a start",
 ];
 
 impl Tally {
@@ -55,14 +56,18 @@ impl Tally {
             flash.hits,
             flash.failed_reads + flash.failed_writes,
             0,
+            0,
         ])
     }
 
-    /// What these volumes have found on flash at their start.
+    /// What these volumes have found on flash and in their logs at their start.
     pub fn found(volumes: &[Arc<Volume>]) -> Tally {
         let flash = volumes.iter().filter_map(|volume| volume.stats().flash);
+        let logs = volumes.iter().filter_map(|volume| volume.stats().log);
         let mut tally = Tally::default();
-        tally.0[NAMES.len() - 1] = flash.map(|flash| flash.durable).sum();
+        let [.., on_flash, in_logs] = &mut tally.0;
+        *on_flash = flash.map(|flash| flash.durable).sum();
+        *in_logs = logs.map(|log| log.used_bytes).sum();
         tally
     }
 

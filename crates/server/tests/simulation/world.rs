@@ -20,6 +20,7 @@ use crate::random::Random;
 use crate::report::Log;
 use crate::scenario::Scenario;
 use crate::wire::{End, Wire};
+use crate::write_log::LogDisk;
 
 /// Time within which everything has to be answered and every end reached, once no fault stands in
 /// the way.
@@ -51,7 +52,12 @@ impl World {
     pub fn new(scenario: Scenario, random: &mut Random, log: Log) -> Arc<World> {
         let disks = scenario.volumes.iter().map(|volume| {
             let image = contents(INITIAL, 0..volume.bytes / SECTOR);
-            Disk::new(&volume.name, image, volume.habits.clone(), random.fork(), log.clone())
+            let habits = volume.habits.clone();
+            let disk = Disk::new(&volume.name, image, habits, random.fork(), log.clone());
+            let Some(habits) = scenario.write_log.clone() else { return disk };
+            // From a copy, so that all else is what it would be without.
+            let random = random.clone().fork();
+            disk.behind(LogDisk::new(&volume.name, habits, random, log.clone()))
         });
         let disks: Vec<_> = disks.collect();
         let (limits, seed) = ((scenario.buffer, scenario.flood.is_some()), random.next() >> 8);

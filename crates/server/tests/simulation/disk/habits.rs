@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Service;
+use crate::random::Random;
 
 /// How the disk behaves while nothing is wrong.
 #[derive(Clone, Debug)]
@@ -21,6 +22,22 @@ pub struct Habits {
     pub trim_zeroes: bool,
     /// If it is no disk.
     pub service: Option<Service>,
+}
+
+impl Habits {
+    /// Of a device of flash.
+    pub fn of_flash(random: &mut Random) -> Habits {
+        Habits {
+            alignment: 512,
+            zeroes_fast: false,
+            at_once: random.pick(&[0, 50, 95]),
+            slow_ms: random.pick(&[1, 5, 30]),
+            at_a_time: None,
+            takes_many: false,
+            trim_zeroes: true,
+            service: None,
+        }
+    }
 }
 
 /// What is wrong with it now.
