@@ -117,6 +117,8 @@ FIGURES = [
     each("blocks read from the server", "reads"),
     each("blocks read from the disk", "store_reads"),
     each("blocks written to the disk", "store_writes"),
+    each("blocks read from flash", "flash", "hits"),
+    each("blocks written to flash", "flash", "written"),
     each("evictions told", "cooperation", "known_evictions"),
     each("reloads", "cooperation", "reloads"),
     each("placed from staging", "cooperation", "staged"),

@@ -39,6 +39,9 @@ class Volume:
     server: list = dataclasses.field(default_factory=list)
     # Write the requests down, and simulate them afterwards.
     record: bool = False
+    # Sizes of a level on flash, and of a write log; each is a file of the run, read and written past the kernel's page cache.
+    flash: str = ""
+    log: str = ""
     # A second server between the database and this one: keys of its volume. The database's library tells that one.
     above: str = ""
 
@@ -150,7 +153,8 @@ def read(path):
         table = common | {key: value for key, value in table.items() if key in volume}
         where = f"{path}: arm {number}"
         arms.append(make(Arm, where, own, volume, volume=make(Volume, where, table)))
-        mebibytes(arms[-1].pool or "1MiB")
+        for size in (arms[-1].pool, arms[-1].volume.flash, arms[-1].volume.log):
+            mebibytes(size or "1MiB")
     names = [arm.name for arm in arms]
     if not arms or len(set(names)) < len(names):
         raise Failure(f"{path}: at least one [[arm]], each with a name of its own")

@@ -22,16 +22,20 @@ from volume import Server, device
 CHECK_CACHE, CHECK_POOL_MIB = "64MiB", 256
 # The folder of recordings, in that of the run.
 RECORD = "recorded"
+# What a device with a level on flash has beside the volumes' parts.
+FLASH_HEAD_MIB = 1
 
 
 def volumes(experiment, arm, files):
     """What the server of a run is told: the volume of the data, and of the log."""
     size = golden.data_mib(experiment.database)
     keys = arm.volume
-    data = f"d={disks.store(experiment.disk, files['d'], size)},policy={keys.policy},cache={keys.cache}"
+    home = files["d"][0].parent
+    write_log = f"log({home / 'write-log'},size={keys.log}):" if keys.log else ""
+    data = f"d={write_log}{disks.store(experiment.disk, files['d'], size)},policy={keys.policy},cache={keys.cache}"
     data += f",placement={keys.placement},write={keys.write}" + (f",{keys.options}" if keys.options else "")
     if keys.record:
-        data += f",record={files['d'][0].parent / RECORD},record-files=1000"
+        data += f",record={home / RECORD},record-files=1000"
     # Nobody reads it back: no cache, and what is written is in its store when that is said.
     log = f"log={disks.store(experiment.log_disk, files['log'], golden.LOG_MIB)},cache=off,write=through"
     return [data, log]
@@ -50,7 +54,12 @@ def attached(options, arm, database, server, raw):
 
 def serve(scope, home, program, specifications, keys):
     """The server whose cache is looked at, and the one that the database is connected to."""
-    server = Server(scope, home, program, specifications, keys.server)
+    flash = []
+    if keys.flash:
+        # As much a day as there can be: a run takes minutes.
+        size = mebibytes(keys.flash) + FLASH_HEAD_MIB
+        flash = ["--flash", f"{home / 'flash'},size={size}MiB,budget=off"]
+    server = Server(scope, home, program, specifications, [*keys.server, *flash])
     if not keys.above:
         return server, server
     middle = home / "above"
