@@ -12,9 +12,9 @@
 /// Evictions with contents in the first span of a count.
 const FIRST: u64 = 512;
 
-/// A span also ends after this many times the evictions that it would have if all came with
-/// contents. Then so few have any that the level need not rest.
-const LONGEST: u64 = 128;
+/// The first span also ends after so many evictions. Then so few have contents that the level need
+/// not rest.
+const LONGEST: u64 = 128 * FIRST;
 
 /// The share rises if it is this many times that of the span before.
 const RISES: f64 = 1.1;
@@ -34,7 +34,7 @@ pub(super) struct Supply {
     share: f64,
     /// The span that is counted.
     span: Span,
-    /// Evictions with contents that end it.
+    /// Evictions with contents that end it, if they come while its share is more than the last.
     goal: u64,
     /// The spans of this count that have ended, in one.
     ended: Span,
@@ -120,8 +120,10 @@ impl Supply {
         }
         self.span.evictions += 1;
         self.span.with_contents += u64::from(has_contents);
-        let has_few = self.span.evictions == LONGEST * self.goal;
-        if self.span.with_contents < self.goal && !has_few {
+        // With more, its share is no more than the one before.
+        let most = self.last.map_or(LONGEST, |last| (self.goal as f64 / (RISES * last)) as u64);
+        let rises = self.span.with_contents == self.goal;
+        if !rises && self.span.evictions < most {
             return;
         }
         let Span { evictions, with_contents } = std::mem::take(&mut self.span);
@@ -129,13 +131,13 @@ impl Supply {
         ended.evictions += evictions;
         ended.with_contents += with_contents;
         let share = with_contents as f64 / evictions as f64;
-        if has_few || self.last.is_some_and(|last| share < RISES * last) {
+        if rises {
+            self.last = Some(share);
+            self.goal *= 2;
+        } else {
             self.share = share;
             self.resting = (RARITY * ended.with_contents).saturating_sub(ended.evictions);
             (self.ended, self.last, self.goal) = (Span::default(), None, FIRST);
-        } else {
-            self.last = Some(share);
-            self.goal *= 2;
         }
     }
 
@@ -208,14 +210,28 @@ mod tests {
     #[test]
     fn who_hands_nothing_over_is_asked_on() {
         let mut supply = Supply::default();
-        (0..3 * LONGEST * FIRST).for_each(|_| supply.evicted(false, false));
+        (0..3 * LONGEST).for_each(|_| supply.evicted(false, false));
         assert!(supply.asks() && supply.share == 0.0);
         (0..4 * FIRST).for_each(|_| supply.evicted(true, false));
         assert!(!supply.asks() && supply.share == 1.0);
         // Now it hands nothing over any more.
-        (0..RARITY * 4 * FIRST + LONGEST * FIRST).for_each(|_| supply.evicted(false, false));
+        (0..RARITY * 4 * FIRST + LONGEST).for_each(|_| supply.evicted(false, false));
         assert!(supply.asks() && supply.share == 0.0);
         assert_eq!(count(100, || supply.would_have_contents(false)), 0);
+    }
+
+    /// A count that has grown long does not go on for as long as it could.
+    #[test]
+    fn a_client_that_stops_is_noticed_in_a_long_count() {
+        let (mut supply, mut can) = (Supply::default(), vec![false; 1 << 17]);
+        let mut random = SplitMix64::new(seed_or(1));
+        while supply.goal < 1 << 16 {
+            let can = &mut can[random.below(1 << 17) as usize];
+            supply.evicted(std::mem::replace(can, true), false);
+        }
+        let most = LONGEST + (supply.goal as f64 / supply.last.unwrap()) as u64;
+        (0..most).for_each(|_| supply.evicted(false, false));
+        assert!(supply.goal == FIRST && supply.share < 0.1, "{supply:?}");
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl Scenario {
         }
         let mut above = services.clone().fork();
         let flash = FlashDraw::draw(height, &mut above);
-        // A server above does not know that its writes are safe.
+        // Below another server the checker expects to hear of what a disk has lost, log or not.
         let can_log = height == 1 && volumes.iter().all(|volume| volume.habits.service.is_none());
         let write_log = write_log::draw(&mut above).filter(|_| can_log);
         let burst = slow.percent(20).then_some(Flood::Bursts);
