@@ -38,7 +38,7 @@ cat <<EOF
   try, in a second terminal, in this folder:
           $undercroft replay $trace --to $volume --l1 32MiB:lru$overwrite
           $undercroft top http://$http
-          $undercroft simulate $trace --l1 32MiB:lru --l2 64MiB:mq
+          $undercroft simulate $trace --l1 32MiB:lru --l2 64MiB:auto
           nbdinfo $volume
           nbdcopy README.md $volume
 EOF

@@ -396,7 +396,7 @@ fn what_is_served_is_said_as_it_is() {
     assert!(lines[0].ends_with("serving nbd+unix:///?socket=socket"), "{lines:?}");
     assert_eq!(lines[1], "  volume  second  1 MiB  file:b.img  write-through  default export");
     assert_eq!(lines[2], "          for tests  delay(2ms..8ms,queue=4)  fail(read,n=3)");
-    assert!(lines[3].starts_with("          cache 256 MiB  block 4 KiB  policy mq"), "{lines:?}");
+    assert!(lines[3].starts_with("          cache 256 MiB  block 4 KiB  policy auto"), "{lines:?}");
     assert_eq!(lines[4], "          the cache is larger than the volume: less would do");
     let concat = "concat(mem(1MiB):;mem(1MiB):)";
     assert_eq!(lines[5], format!("  volume  first  2 MiB  {concat}  write-through  read-only"));

@@ -38,7 +38,7 @@ const DERIVED: [&str; 2] = ["read_hit_ratio", "saved"];
 async fn busy(place: &Place) -> Server {
     let server = place.serve(
         "--volume a=file:a.img,size=1MiB,policy=lru,cache=64KiB,write=back \
-         --volume b=mem:,size=1MiB --cache 1MiB",
+         --volume b=mem:,size=1MiB,policy=mq --cache 1MiB",
     );
     let client = server.connect("a").await;
     for block in 0..20_u64 {

@@ -269,8 +269,8 @@ async fn a_refused_configuration_changes_nothing() {
         assert!(log.contains(why), "{why}: {log}");
         let (stats, other) = (server.stats("a"), server.stats("b"));
         assert_eq!(stats["capacity_blocks"], 512, "{why}: {log}");
-        assert_eq!((&stats["policy"], stats["resident"].as_u64()), (&"mq".into(), Some(512)));
-        assert_eq!((&other["capacity_blocks"], &other["policy"]), (&256.into(), &"mq".into()));
+        assert_eq!((&stats["policy"], stats["resident"].as_u64()), (&"auto".into(), Some(512)));
+        assert_eq!((&other["capacity_blocks"], &other["policy"]), (&256.into(), &"auto".into()));
         assert_eq!(names(&server).await, ["a", "b"], "{why}");
         assert_eq!(read(&first, 0, 4096).await.unwrap(), vec![0; 4096]);
         assert_eq!(read(&second, 4096, 4096).await.unwrap(), vec![1; 4096]);

@@ -75,7 +75,7 @@ async fn a_cache_changes_while_clients_go_on() {
     server.wait_for("a", "capacity_blocks", |blocks| blocks == 256);
     server.wait_for("b", "capacity_blocks", |blocks| blocks == 256);
     let stats = server.stats("a");
-    assert_eq!((&stats["policy"], &stats["placement"]), (&"mq".into(), &"access".into()));
+    assert_eq!((&stats["policy"], &stats["placement"]), (&"auto".into(), &"access".into()));
     // By SIGHUP alone, and one volume gets what the other gives up.
     let file = text(&place.read("undercroft.toml"));
     let file = file.replacen("cache = '1MiB'", "cache = '3584KiB'\npolicy = 'arc'", 1);
@@ -111,7 +111,7 @@ fn what_is_wrong_is_said_and_changes_nothing() {
         assert!(parts.iter().all(|part| said.contains(part)), "{options}: {said}");
     }
     let stats = server.stats("a");
-    assert_eq!((&stats["capacity_blocks"], &stats["policy"]), (&256.into(), &"mq".into()));
+    assert_eq!((&stats["capacity_blocks"], &stats["policy"]), (&256.into(), &"auto".into()));
     assert_eq!(server.stop(), 0);
 }
 

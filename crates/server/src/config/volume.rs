@@ -71,7 +71,7 @@ VolumeConfig {
     /// Bytes of a block: a power of two from 4KiB to 64KiB.
     "block" "SIZE" block_bytes: u32 = 4096, "forms::block", Restart inherited;
     /// The replacement policy, with its parameters.
-    "policy" "POLICY" policy: Spec = "mq".parse().expect("mq is a policy"), "forms::text",
+    "policy" "POLICY" policy: Spec = "auto".parse().expect("a policy"), "forms::text",
         Cache inherited;
     /// When a block comes into the cache: access, eviction[,on-hit=...], gl or auto.
     "placement" "PLACEMENT" placement: Placement = Placement::Access, "forms::placement",

@@ -45,6 +45,7 @@ fn volume(folder: &Path, one_in: u32) -> VolumeConfig {
         size: Some(64 << 20),
         cache: CacheShare::Bytes(u64::from(CAPACITY) * BLOCK),
         block_bytes: BLOCK as u32,
+        policy: policy("mq"),
         record: Some(folder.join("traces")),
         record_sample: one_in.try_into().expect("not 0"),
         ..VolumeConfig::default()
