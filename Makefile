@@ -55,7 +55,7 @@ help-measure:
 	@echo "make bench-against BEFORE=PROGRAM   what became slower since another build (ten minutes; QUICK=1: two)"
 	@echo "make report-pictures                pictures of pages of results, into docs/user/pictures (chromium)"
 	@echo "make experiment [FILE=...]          TPC-C of a real database on a volume, as a small file says (root; six minutes)"
-	@echo "make tpcc                           ten rounds of TPC-C, into docs/measurements/databases.md (root; 11 to 16 hours; it goes on where it was)"
+	@echo "make tpcc                           ten rounds of TPC-C, into docs/measurements/databases.md (root; six hours; it goes on where it was)"
 
 build:
 	@tools/setup.sh build
