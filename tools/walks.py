@@ -49,7 +49,7 @@ VOLUMES = {
     "told": ",placement=eviction,reloads=at-once",
 }
 # A cache of 512 blocks: it is full after the first requests, so that a block which enters drives one out.
-SIZES = "size=16MiB,cache=2MiB,adviser=no"
+SIZES = "size=16MiB,cache=2MiB,policy=mq,adviser=no"
 MISSES, WARM = range(1024, 4096, 64), range(0, 1024)
 
 

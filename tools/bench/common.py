@@ -85,13 +85,17 @@ def stop(process):
         process.wait()
 
 
+# The policy of volumes that name none, as it was when the published figures were made.
+POLICY = ("--policy", "mq")
+
+
 class Server:
     """`undercroft serve` with volumes, on a socket of its own; a context manager."""
 
     def __init__(self, program, *arguments, wrapper=()):
         self.folder = tempfile.TemporaryDirectory("-nbd")
         self.socket = os.path.join(self.folder.name, "socket")
-        command = [*wrapper, program, "serve", "--listen", f"unix:{self.socket}", *arguments]
+        command = [*wrapper, program, "serve", "--listen", f"unix:{self.socket}", *POLICY, *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not os.path.exists(self.socket):
             if self.process.poll() is not None:

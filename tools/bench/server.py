@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from common import PATIENCE_S, STRICT, Case, compare, cpu_s, load, spread, stop
+from common import PATIENCE_S, POLICY, STRICT, Case, compare, cpu_s, load, spread, stop
 from hints import ACCESS, filled, instructions
 
 WORK = pathlib.Path("target/bench/server")
@@ -169,7 +169,7 @@ class Servers:
             }[kind]
             listen = f"127.0.0.1:{port}" if port else f"unix:{path}"
             # A cache has some frames more than blocks: the budget must be larger.
-            return [program, "serve", "--listen", listen, "--volume", volume,
+            return [program, "serve", "--listen", listen, *POLICY, "--volume", volume,
                     "--cache", f"{2 * SIZE_MIB}MiB"], "bench"
         if program == "qemu-nbd":
             listen = ["-b", "127.0.0.1", "-p", str(port)] if port else ["-k", path]
@@ -282,7 +282,7 @@ def copy_once(undercroft, name, data, folder):
     time, and that a read of a block of 4 KiB, in us."""
     path, cache_mib = folder / "copy.sock", COPIES[name]
     if cache_mib:
-        command = [undercroft, "serve", "--listen", f"unix:{path}", "--cache", f"{2 * COPY_MIB}MiB",
+        command = [undercroft, "serve", "--listen", f"unix:{path}", *POLICY, "--cache", f"{2 * COPY_MIB}MiB",
                    "--volume", f"bench=file:{data},cache={cache_mib}MiB"]
     else:
         what = {"nbdkit file": ["file", data],

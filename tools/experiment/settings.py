@@ -30,7 +30,7 @@ class Volume:
     """How the server keeps the volume of the data: part of an arm."""
 
     cache: str = "32MiB"
-    policy: str = "mq"
+    policy: str = "auto"
     placement: str = "access"
     write: str = "through"
     # Further keys of `undercroft serve --volume`, verbatim.

@@ -13,8 +13,6 @@ import time
 from findings import Findings, Panel, judge, span
 
 DATABASES = "measurements/databases.md"
-# The databases of which there are ten rounds, with the third arm beside one at the access.
-ROUNDS = {"PostgreSQL": "auto, MQ", "MariaDB": "auto, auto"}
 NUMBER = re.compile(r"[+-]?\d[\d,]*(\.\d+)?")
 
 
@@ -42,12 +40,14 @@ def figure11(program, traces):
     whole = ["hit ratio of the whole run, %", "the same, simulated, %"]
     server, simulated = (measured(DATABASES, "tpcc-postgresql", label) for label in whole)
     arms = ["access, LRU", "access, MQ", "access, auto", "auto, MQ", "auto, auto"]
+    databases = ["PostgreSQL", "MariaDB"]
     points, faster = (
-        {f"{name}, ten rounds": measured(DATABASES, f"tpcc-{name.lower()}", label, 1)[0] for name in ROUNDS}
+        {f"{name}, ten rounds": measured(DATABASES, f"tpcc-{name.lower()}", label, 1)[0] for name in databases}
         for label in ("hit ratio, %", "transactions a minute")
     )
     claims = [
-        judge("MQ above LRU", "MQ hits 12.65 % more often than LRU at 4 times the client; here: by 6 points",
+        judge("MQ above LRU",
+              "MQ hits 12.65 % more often than LRU at 4 times the client; here, at a half to twice: by 6 points",
               lambda points: points >= 6, {size: b - a for size, a, b in zip(sizes, lru, mq)} | points, "{:+.1f}",
               {"512 MB": 12.65}),
         judge("LRU needs twice the cache", "MQ hits as often as LRU with twice the cache (a point less allowed)",
@@ -148,22 +148,23 @@ def figure15(program, traces):
 def usenix6(program, traces):
     """Transactions with placement at eviction, and the link."""
     contents, done = "Contents against reloads", "transactions a minute"
-    gains = {}
-    for database, last in ROUNDS.items():
-        for row, base in enumerate(["LRU", "MQ"], 1):
-            # A row leaves out the arm with which it compares, LRU or MQ: the third figure is of the same arm in both.
-            paired = measured(DATABASES, f"tpcc-{database.lower()}", done, row)
-            gains[f"{database}: {last} over {base}"] = paired[2]
+    # Paired: a row leaves out the arm with which it compares, LRU or MQ, so the third figure is of "auto, MQ" in both.
+    over_lru, over_mq = ({"PostgreSQL": measured(DATABASES, "tpcc-postgresql", done, row)[2]} for row in (1, 2))
+    # Below MariaDB the placement was not measured with MQ. With the policy auto on both sides there are medians.
+    *_, plain, placed = measured(DATABASES, "tpcc-mariadb", done)
+    over_mq["MariaDB (policy auto)"] = more(placed, plain)
     old_lru, old_mq, with_contents, reloads = measured(DATABASES, contents, done)
-    gains |= {"reloads over MQ": more(reloads, old_mq), "contents over LRU": more(with_contents, old_lru)}
-    gains["contents over MQ"] = more(with_contents, old_mq)
+    over_lru["PostgreSQL, contents always"] = more(with_contents, old_lru)
+    over_mq |= {"PostgreSQL, contents always": more(with_contents, old_mq), "reloads alone": more(reloads, old_mq)}
     plain, better = measured(DATABASES, contents, done, 1)
-    gains["MariaDB: contents over MQ"] = more(better, plain)
+    over_mq["MariaDB, contents always"] = more(better, plain)
     slow = measured(DATABASES, "By link, in simulation", "2 MiB/s")
     ahead = {"2 MiB/s": more(slow[1], slow[2])}
     claims = [
-        judge("more transactions", "21 % more transactions than LRU, 13 % more than MQ; here: at least 10 %",
-              lambda gain: gain >= 10, gains, "{:+.0f} %", {"over LRU": 21, "over MQ": 13}),
+        judge("more transactions than LRU", "21 % more transactions than LRU at the access; here: at least 10 %",
+              lambda gain: gain >= 10, over_lru, "{:+.0f} %", {"SQL Server": 21}),
+        judge("more than the same policy", "13 % more than MQ at the access; here: at least 6 % more than the same policy",
+              lambda gain: gain >= 6, over_mq, "{:+.0f} %", {"SQL Server": 13}),
         judge("ahead of DEMOTE on a slow link", "20 % ahead of DEMOTE where the network limits; here: at least 10 %",
               lambda gain: gain >= 10, ahead, "{:+.0f} %", {"the paper": 20}),
     ]  # fmt: skip
