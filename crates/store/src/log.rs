@@ -103,8 +103,8 @@ struct State {
     is_appending: bool,
     /// A write of the log that was given up, and may have an effect yet.
     late: Option<JoinHandle<io::Result<()>>>,
-    /// Whether a flush ended since the last batch was written.
-    is_after_flush: bool,
+    /// How many batches are known to be durable, from the first on.
+    durable: u64,
     mode: Mode,
     /// Whether the log has failed, and the store is whole without it.
     is_given_up: bool,
@@ -216,11 +216,16 @@ impl Shared {
 
     /// Makes durable what the log has.
     async fn flush(&self) -> io::Result<()> {
-        self.state().refused()?;
+        let appended = {
+            let state = self.state();
+            state.refused()?;
+            state.end.sequence
+        };
         let flushed = timeout(PATIENCE, self.ring.medium.flush()).await;
         match flushed.unwrap_or_else(|late| Err(late.into())) {
             Ok(()) => {
-                self.state().is_after_flush = true;
+                let mut state = self.state();
+                state.durable = state.durable.max(appended);
                 Ok(())
             }
             Err(error) => {

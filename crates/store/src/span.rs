@@ -12,13 +12,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use undercroft_random::hash;
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
 use crate::open::invalid;
-use crate::store::{
-    Absence, Answer, Backlog, Buffer, Extent, Facts, OnLoss, Store, Version, Zeroing,
-};
+use crate::store::{Absence, Answer, Backlog, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 
 pub(crate) use spec::KINDS;
 
@@ -328,21 +325,6 @@ impl Store for SpanStore {
     fn astray(&self) -> Answer<Option<String>> {
         let asked = join_all(self.inner.parts.iter().map(|part| part.astray()));
         Box::pin(async move { asked.await.into_iter().flatten().next() })
-    }
-
-    fn version(&self) -> Answer<Option<Version>> {
-        let asked = join_all(self.inner.parts.iter().map(|part| part.version()));
-        // The name has the layout.
-        let name = self.inner.medium.facts().name;
-        let named = name.bytes().fold(0, |sum, byte| hash(sum ^ u64::from(byte)));
-        let both = |one: Version, next: Version| Version {
-            identity: hash(one.identity) ^ next.identity,
-            changed_ns: one.changed_ns.max(next.changed_ns),
-        };
-        Box::pin(async move {
-            let versions: Option<Vec<Version>> = asked.await.into_iter().collect();
-            Some(versions?.into_iter().fold(Version { identity: named, changed_ns: 0 }, both))
-        })
     }
 
     fn mark(&self) -> Answer<io::Result<Option<String>>> {

@@ -244,6 +244,11 @@ impl Disk {
         self.lock().faults.bad_writes.clone()
     }
 
+    /// Whether it never takes something that its write log has.
+    pub fn fills_its_log(&self) -> bool {
+        self.write_log.is_some() && !self.bad_writes().is_empty()
+    }
+
     /// Whether it can be relied on that a write outside of the bad ranges will be taken. One behind
     /// a write log takes none while one before it cannot be taken.
     pub fn takes_writes(&self) -> bool {

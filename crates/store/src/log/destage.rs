@@ -1,8 +1,8 @@
 //! The task that moves what a write log has to its store. Batches between two flushes form an
-//! epoch. Of each epoch the store gets the newest bytes of each range, in the order of its bytes,
-//! several ranges at a time; the next epoch begins when all of them were answered. After some
-//! epochs the store is flushed, and the head of the log says durably that they are there; only then
-//! is their place in the ring free.
+//! epoch: those that knew of the same batches that they were durable. Of each epoch the store gets
+//! the newest bytes of each range, in the order of its bytes, several ranges at a time; the next
+//! epoch begins when all of them were answered. After some epochs the store is flushed, and the
+//! head of the log says durably that they are there; only then is their place in the ring free.
 //!
 //! A store that fails is tried again for as long as it takes. No request is given up: it could
 //! take effect after a later one.
@@ -114,7 +114,7 @@ impl Shared {
     /// Makes the changes of these batches, the oldest of the log, and frees their place.
     async fn make(&self, batches: &[Batch]) -> io::Result<()> {
         let losses = self.inner.losses();
-        for epoch in batches.chunk_by(|_, next| !next.is_after_flush) {
+        for epoch in batches.chunk_by(|batch, next| batch.durable == next.durable) {
             let mut pause = Pause(PAUSE_FIRST);
             while let Err(error) = self.make_epoch(epoch).await {
                 if self.state().is_over {
@@ -136,16 +136,18 @@ impl Shared {
 
     /// Makes the newest changes of each range.
     async fn make_epoch(&self, epoch: &[Batch]) -> io::Result<()> {
-        let (has_failed, is_hurry) = {
+        let is_hurry = {
             let state = self.state();
-            let is_full = state.used() >= self.ring.bytes / HURRY_PART;
-            (matches!(state.mode, Mode::Failed(_)), is_full || state.mode != Mode::Taken)
+            state.used() >= self.ring.bytes / HURRY_PART || state.mode != Mode::Taken
         };
-        for batch in epoch.iter().filter(|_| has_failed) {
-            // The system may have lost what a device did not take.
-            if !timeout(PATIENCE, self.ring.is_whole(self.writer, batch)).await?? {
-                return Err(io::Error::other("its write log is damaged"));
-            }
+        for batch in epoch {
+            // A device may have lost or changed what it took.
+            let is_whole = timeout(PATIENCE, self.ring.is_whole(self.writer, batch)).await;
+            let damaged = || io::Error::other("it is damaged");
+            is_whole
+                .unwrap_or_else(|late| Err(late.into()))
+                .and_then(|is_whole| is_whole.then_some(()).ok_or_else(damaged))
+                .inspect_err(|error| self.fail(error))?;
         }
         let mut newest = Overlay::default();
         epoch.iter().flat_map(Batch::runs).for_each(|run| newest.insert(run));
@@ -230,7 +232,7 @@ impl Shared {
             state.head
         };
         let (ring_bytes, store_bytes) = (self.ring.bytes, self.medium.size());
-        let head = Head { id: self.writer.id, number, ring_bytes, store_bytes, tail };
+        let head = Head { number, ring_bytes, store_bytes, tail, writer: self.writer };
         timeout(PATIENCE, Ring::write_head(&*self.ring.medium, &head)).await?
     }
 }

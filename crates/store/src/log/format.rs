@@ -18,7 +18,7 @@ const HEAD: &[u8; 16] = b"undercroft wrlog";
 const BATCH: &[u8; 4] = b"uc w";
 
 /// The layout that is written here. Another number is another layout, which is refused.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// No log has so many bytes, or batches, and there is room for more.
 const NUMBER_MAX: u64 = 1 << 62;
@@ -37,8 +37,6 @@ const ENTRY_BYTES: usize = 24;
 /// What a head says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// The log's identity.
-    pub(super) id: u64,
     /// The newer of two heads has the larger one.
     pub(super) number: u64,
     /// Bytes of the ring of batches.
@@ -47,6 +45,8 @@ pub(super) struct Head {
     pub(super) store_bytes: u64,
     /// Where the oldest batch that counts begins.
     pub(super) tail: Point,
+    /// Who opened the log last.
+    pub(super) writer: Writer,
 }
 
 /// What the two first pages of a medium say.
@@ -97,6 +97,8 @@ pub(super) struct Writer {
     pub(super) id: u64,
     /// Another one each time that the log is opened.
     pub(super) life: u64,
+    /// Number of batches that were found when it was opened.
+    pub(super) since: u64,
 }
 
 /// The header of a batch that was read, without its entries.
@@ -104,8 +106,13 @@ pub(super) struct Writer {
 pub(super) struct Header {
     pub(super) entries: usize,
     pub(super) data_bytes: u64,
-    /// Whether a flush ended after the batch before was written, and before this one was.
-    pub(super) is_after_flush: bool,
+    /// How many batches were known to be durable when it was written.
+    pub(super) durable: u64,
+    /// Number of batches before it, and the checksum of the last of them.
+    sequence: u64,
+    before: u64,
+    /// Of the process that wrote it.
+    life: u64,
 }
 
 impl Entry {
@@ -121,9 +128,11 @@ impl Head {
         let mut page = vec![0; PAGE as usize];
         page[..HEAD.len()].copy_from_slice(HEAD);
         let Point { position, sequence, before } = self.tail;
-        let Head { id, number, ring_bytes, store_bytes, .. } = *self;
-        let numbers = [VERSION, id, number, ring_bytes, store_bytes, position, sequence, before];
-        for (index, number) in numbers.into_iter().enumerate() {
+        let Head { number, ring_bytes, store_bytes, .. } = *self;
+        let Writer { id, life, since } = self.writer;
+        let of_log = [VERSION, id, number, ring_bytes, store_bytes];
+        let numbers = of_log.into_iter().chain([position, sequence, before, life, since]);
+        for (index, number) in numbers.enumerate() {
             put(&mut page, NUMBERS_AT + 8 * index, number);
         }
         let check = xxh3_64(&page[..CHECK_AT]);
@@ -146,11 +155,11 @@ impl Head {
         let is_whole = page.starts_with(HEAD) && xxh3_64(&page[..CHECK_AT]) == get(page, CHECK_AT);
         let number = |index: usize| get(page, NUMBERS_AT + 8 * index);
         let head = Head {
-            id: number(1),
             number: number(2),
             ring_bytes: number(3),
             store_bytes: number(4),
             tail: Point { position: number(5), sequence: number(6), before: number(7) },
+            writer: Writer { id: number(1), life: number(8), since: number(9) },
         };
         let is_possible = head.ring_bytes > 0
             && [head.ring_bytes, head.tail.position].iter().all(|bytes| bytes % PAGE == 0)
@@ -175,7 +184,7 @@ pub(super) fn header_bytes(entries: usize) -> u64 {
 pub(super) fn header(
     writer: Writer,
     at: Point,
-    is_after_flush: bool,
+    durable: u64,
     entries: &[Entry],
     data: &[Bytes],
 ) -> (Vec<u8>, u64) {
@@ -183,8 +192,8 @@ pub(super) fn header(
     bytes[MAGIC_AT..COUNT_AT].copy_from_slice(BATCH);
     bytes[COUNT_AT..FIELDS_AT].copy_from_slice(&(entries.len() as u32).to_le_bytes());
     let data_bytes = data_bytes(entries);
-    let Writer { id, life } = writer;
-    let fields = [id, life, at.sequence, at.before, data_bytes, is_after_flush.into()];
+    let Writer { id, life, .. } = writer;
+    let fields = [id, life, at.sequence, at.before, data_bytes, durable];
     for (index, field) in fields.into_iter().enumerate() {
         put(&mut bytes, FIELDS_AT + 8 * index, field);
     }
@@ -199,16 +208,28 @@ pub(super) fn header(
 }
 
 impl Header {
-    /// What the first page of the batch at this point may say, whose data are not looked at yet.
-    pub(super) fn read(page: &[u8], id: u64, at: Point) -> Option<Header> {
+    /// What the first page of a batch of this log says, whose data are not looked at yet. None
+    /// that an earlier process wrote counts if a later one did not find it: a torn one could
+    /// become whole by what was written over a part of it.
+    pub(super) fn read(page: &[u8], writer: Writer) -> Option<Header> {
         let count = u32::from_le_bytes(page[COUNT_AT..FIELDS_AT].try_into().ok()?) as usize;
         let field = |index: usize| get(page, FIELDS_AT + 8 * index);
-        let is_next = page[MAGIC_AT..COUNT_AT] == *BATCH
-            && (field(0), field(2), field(3)) == (id, at.sequence, at.before);
-        let data_bytes = field(4);
+        let is_own = page[MAGIC_AT..COUNT_AT] == *BATCH && field(0) == writer.id;
+        let [life, sequence, before, data_bytes, durable] = [1, 2, 3, 4, 5].map(field);
         let fits = (1..=ENTRIES_MAX).contains(&count) && data_bytes <= DATA_MAX;
-        let is_after_flush = field(5) != 0;
-        (is_next && fits).then_some(Header { entries: count, data_bytes, is_after_flush })
+        let header = Header { entries: count, data_bytes, durable, sequence, before, life };
+        let counts = sequence < NUMBER_MAX && (sequence < writer.since || life == writer.life);
+        (is_own && fits && counts).then_some(header)
+    }
+
+    /// Whether it is that of the batch at this point.
+    pub(super) fn is_at(&self, at: Point) -> bool {
+        (self.sequence, self.before) == (at.sequence, at.before)
+    }
+
+    /// The point that its batch must have been written at, if it begins at this position.
+    pub(super) fn point(&self, position: u64) -> Point {
+        Point { position, sequence: self.sequence, before: self.before }
     }
 
     /// Bytes of the batch.

@@ -51,18 +51,22 @@ impl LogStore {
             Found::Damaged => return Err(invalid("it is a log, and its heads are damaged")),
             Found::SomethingElse => return Err(invalid("it holds something else")),
             Found::Nothing => Head {
-                id: options.life,
                 number: 0,
                 ring_bytes,
                 store_bytes: facts.size,
                 tail: Point { position: 0, sequence: 0, before: options.life },
+                writer: Writer { id: options.life, life: options.life, since: 0 },
             },
         };
         let ring = Ring { medium, bytes: head.ring_bytes };
         // Of a new one there are none.
         let batches = ring.recover(&head, &facts).await?;
         let named = |id: u64| format!("{id:016x} {}", options.name);
-        check_mark(mark.as_deref(), &named(head.id), batches.is_empty() || options.unmarked)?;
+        check_mark(
+            mark.as_deref(),
+            &named(head.writer.id),
+            batches.is_empty() || options.unmarked,
+        )?;
         if ring.bytes != ring_bytes && !batches.is_empty() {
             return Err(invalid(&format!(
                 "its size was {} bytes: give it that again until it is empty",
@@ -73,19 +77,22 @@ impl LogStore {
         let mut head = Head { ring_bytes, store_bytes: facts.size, ..head };
         if !facts.read_only {
             head.number += 1;
+            (head.writer.life, head.writer.since) = (options.life, end.sequence);
             if batches.is_empty() && mark.is_none() {
                 // Or two stores that had the same empty log could be taken for one another.
-                head.id = options.life;
+                head.writer.id = options.life;
             }
             Ring::write_head(&*ring.medium, &head).await?;
             if !options.unmarked {
-                inner.set_mark(Some(named(head.id))).await.map_err(|error| match error.kind() {
-                    ErrorKind::Unsupported | ErrorKind::PermissionDenied => io::Error::new(
-                        ErrorKind::Unsupported,
-                        "its store cannot have a mark that keeps it from being served without \
+                inner.set_mark(Some(named(head.writer.id))).await.map_err(|error| {
+                    match error.kind() {
+                        ErrorKind::Unsupported | ErrorKind::PermissionDenied => io::Error::new(
+                            ErrorKind::Unsupported,
+                            "its store cannot have a mark that keeps it from being served without \
                          the log: see to that yourself, and say `unmarked`",
-                    ),
-                    _ => error,
+                        ),
+                        _ => error,
+                    }
                 })?;
             }
         }
@@ -95,7 +102,7 @@ impl LogStore {
             medium: Medium::new(Facts { name: format!("log:{}", facts.name), ..facts }),
             inner,
             ring: Ring { bytes: ring_bytes, ..ring },
-            writer: Writer { id: head.id, life: options.life },
+            writer: head.writer,
             options,
             state: Mutex::new(State {
                 overlay,
@@ -107,7 +114,8 @@ impl LogStore {
                 queue: VecDeque::new(),
                 is_appending: false,
                 late: None,
-                is_after_flush: true,
+                // The head was written after them.
+                durable: end.sequence,
                 mode: Mode::Taken,
                 is_given_up: false,
                 is_over: false,

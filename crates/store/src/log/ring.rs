@@ -51,7 +51,8 @@ pub(super) struct Batch {
     /// Where it begins, and where the next one does.
     pub(super) start: Point,
     pub(super) end: Point,
-    pub(super) is_after_flush: bool,
+    /// How many batches were known to be durable when it was written.
+    pub(super) durable: u64,
     pub(super) entries: Vec<Entry>,
     /// The position of its first byte of data.
     data_at: u64,
@@ -64,26 +65,20 @@ impl Batch {
     pub(super) fn new(
         writer: Writer,
         start: Point,
-        is_after_flush: bool,
+        durable: u64,
         entries: Vec<Entry>,
         mut data: Vec<Bytes>,
     ) -> (Batch, Vec<Bytes>) {
-        let (header, check) = header(writer, start, is_after_flush, &entries, &data);
+        let (header, check) = header(writer, start, durable, &entries, &data);
         let header_bytes = header.len() as u64;
-        let batch = Batch::at(start, is_after_flush, entries, header_bytes, check);
+        let batch = Batch::at(start, durable, entries, header_bytes, check);
         let data_bytes = data_bytes(&batch.entries);
         data.insert(0, header.into());
         data.push(vec![0; (data_bytes.next_multiple_of(PAGE) - data_bytes) as usize].into());
         (batch, data)
     }
 
-    fn at(
-        start: Point,
-        is_after_flush: bool,
-        entries: Vec<Entry>,
-        header_bytes: u64,
-        check: u64,
-    ) -> Batch {
+    fn at(start: Point, durable: u64, entries: Vec<Entry>, header_bytes: u64, check: u64) -> Batch {
         let data_bytes = data_bytes(&entries);
         let data_at = start.position + header_bytes;
         let end = Point {
@@ -91,7 +86,7 @@ impl Batch {
             sequence: start.sequence + 1,
             before: check,
         };
-        Batch { start, end, is_after_flush, entries, data_at, since: Instant::now() }
+        Batch { start, end, durable, entries, data_at, since: Instant::now() }
     }
 
     fn bytes(&self) -> u64 {
@@ -172,8 +167,9 @@ impl Ring {
     /// The batches from the tail on, in order, up to the first one that is not whole.
     ///
     /// # Errors
-    /// The medium cannot be read, or a batch changes what the store does not have, or not in its
-    /// units, or there are more changes than a log may have.
+    /// The medium cannot be read; that batch was durable, so that the medium has lost or changed
+    /// it; a batch changes what the store does not have, or not in its units; or there are more
+    /// changes than a log may have.
     pub(super) async fn recover(&self, head: &Head, facts: &Facts) -> io::Result<Vec<Batch>> {
         let unit = u64::from(facts.alignment);
         let is_within = |entry: &Entry| {
@@ -198,13 +194,16 @@ impl Ring {
             }
             batches.push(batch);
         }
+        if window.has_lost(head, at).await? {
+            return Err(invalid("it is damaged: changes are gone that were durable"));
+        }
         Ok(batches)
     }
 
     /// Whether a batch is in the log as it was written.
     pub(super) async fn is_whole(&self, writer: Writer, batch: &Batch) -> io::Result<bool> {
         let bytes = self.read(batch.start.position, batch.bytes()).await?;
-        let header = Header::read(&bytes, writer.id, batch.start);
+        let header = Header::read(&bytes, writer).filter(|header| header.is_at(batch.start));
         let header = header.filter(|header| header.batch_bytes() == batch.bytes());
         let found = header.and_then(|header| header.entries(&bytes));
         Ok(found.is_some_and(|(_, check)| check == batch.end.before))
@@ -225,14 +224,41 @@ impl Window<'_> {
             return Ok(None);
         }
         let page = self.read(start.position, PAGE, left).await?;
-        let Some(header) = Header::read(page, head.id, start) else { return Ok(None) };
-        if header.batch_bytes() > left {
+        let header = Header::read(page, head.writer).filter(|header| header.is_at(start));
+        let Some(header) = header.filter(|header| header.batch_bytes() <= left) else {
             return Ok(None);
-        }
+        };
         let bytes = self.read(start.position, header.batch_bytes(), left).await?;
         let Some((entries, check)) = header.entries(bytes) else { return Ok(None) };
         let header_bytes = header_bytes(entries.len());
-        Ok(Some(Batch::at(start, header.is_after_flush, entries, header_bytes, check)))
+        Ok(Some(Batch::at(start, header.durable, entries, header_bytes, check)))
+    }
+
+    /// Whether a batch further on knew that the one at this point, which is not whole, was durable.
+    /// A loss of power takes only what was not.
+    async fn has_lost(&mut self, head: &Head, at: Point) -> io::Result<bool> {
+        let mut position = at.position + PAGE;
+        while position < at.position + WINDOW_BYTES {
+            let left = self.ring.bytes.saturating_sub(position - head.tail.position);
+            if left < PAGE {
+                break;
+            }
+            let header = Header::read(self.read(position, PAGE, left).await?, head.writer);
+            let mut next = position + PAGE;
+            if let Some(header) = header {
+                let mut start = header.point(position);
+                while start.sequence > at.sequence
+                    && let Some(batch) = self.batch(head, start).await?
+                {
+                    if batch.durable > at.sequence {
+                        return Ok(true);
+                    }
+                    (start, next) = (batch.end, batch.end.position);
+                }
+            }
+            position = next;
+        }
+        Ok(false)
     }
 
     /// Bytes from a position on, of which `left` are there.

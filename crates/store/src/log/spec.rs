@@ -1,8 +1,10 @@
 //! The specification of a store with a write log: `log(PATH,size=1GiB):STORE`.
 
 use std::fmt;
+use std::fs::Permissions;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -81,6 +83,8 @@ impl Description for LogSpec {
             let medium = medium(&path, log.bytes, must_exist, read_only).map_err(named)?;
             if medium.is_new() {
                 on_made.iter().for_each(|tell| tell(medium.facts()));
+                // It gets what files have that others may not read.
+                std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(named)?;
                 // A hole would find the file system full later.
                 let how = Zeroing { keep_allocated: true, only_if_fast: false };
                 if let Err(error) = medium.zero(0, log.bytes, how, false).await {

@@ -75,11 +75,11 @@ async fn append_these(shared: &Arc<Shared>, changes: Vec<Queued>) {
         data.extend(pieces);
         answers.extend(answer);
     }
-    let (start, is_after_flush) = {
-        let mut state = shared.state();
-        (state.end, std::mem::take(&mut state.is_after_flush))
+    let (start, durable) = {
+        let state = shared.state();
+        (state.end, state.durable)
     };
-    let (batch, bytes) = Batch::new(shared.writer, start, is_after_flush, entries, data);
+    let (batch, bytes) = Batch::new(shared.writer, start, durable, entries, data);
     // It may take effect after it was given up, so the log knows when it has ended.
     let own = Arc::clone(shared);
     let mut write = tokio::spawn(async move { own.ring.write(start.position, bytes).await });

@@ -6,6 +6,7 @@ mod file;
 #[cfg(feature = "object")]
 mod late;
 mod log;
+mod log_lives;
 mod many;
 mod memory;
 #[cfg(feature = "object")]

@@ -135,29 +135,17 @@ fn nothing_and_too_much_are_refused() {
     assert!(SpanStore::stripe(vec![memory(half), memory(half)], 1 << 63).is_err());
 }
 
-/// Files in another arrangement are another store, and one part that cannot tell is enough.
+/// One time of a last change does not tell that one of several files is as it was: it may have been
+/// put back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_knows_the_layout() {
+async fn nothing_tells_who_changed_several_files() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let options = FileOptions { size: Some(1 << 20), ..FileOptions::default() };
     let file = |name| -> Arc<dyn Store> {
         Arc::new(FileStore::open(&folder.path().join(name), &options).unwrap())
     };
     let both = [file("a"), file("b")];
-    let version = |span: SpanStore| async move { span.version().await.unwrap() };
-    let stripe = version(SpanStore::stripe(both.to_vec(), 4096).unwrap()).await;
-    let wider = version(SpanStore::stripe(both.to_vec(), 8192).unwrap()).await;
-    let concat = version(SpanStore::concat(both.to_vec()).unwrap()).await;
-    let turned = [Arc::clone(&both[1]), Arc::clone(&both[0])];
-    let turned = version(SpanStore::concat(turned.to_vec()).unwrap()).await;
-    let all = [stripe, wider, concat, turned];
-    assert!(all.iter().all(|one| one.changed_ns == stripe.changed_ns));
-    let mut identities: Vec<u64> = all.iter().map(|one| one.identity).collect();
-    identities.sort_unstable();
-    identities.dedup();
-    assert_eq!(identities.len(), 4);
-    let again = version(SpanStore::stripe(both.to_vec(), 4096).unwrap()).await;
-    assert_eq!(again, stripe);
-    let mixed = SpanStore::concat(vec![Arc::clone(&both[0]), memory(4096)]).unwrap();
-    assert_eq!(mixed.version().await, None);
+    assert!(both[0].version().await.is_some());
+    assert_eq!(SpanStore::stripe(both.to_vec(), 4096).unwrap().version().await, None);
+    assert_eq!(SpanStore::concat(both.to_vec()).unwrap().version().await, None);
 }
