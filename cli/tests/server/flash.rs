@@ -1,6 +1,8 @@
 //! A server with a level on flash: hits over a slow store, the right data, a cold start after
 //! `kill -9`, and what `undercroft flash` says of files.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::support::{Place, Server, read, seeded, text, write};
@@ -187,4 +189,12 @@ fn nothing_else_is_overwritten() {
     let why = place.refused(1, volume);
     assert!(why.contains("in use"), "{why}");
     assert_eq!(server.stop(), 0);
+    // A device with a wrong name becomes no file in memory.
+    let (code, why) = said("flash format /dev/undercroft-nothing --size 4MiB");
+    assert!(code == Some(1) && why.contains("below /dev"), "{why}");
+    assert!(!Path::new("/dev/undercroft-nothing").exists());
+    // Others may not read in a new one what they may not read in the files.
+    assert_eq!(said("flash format new --size 4MiB").0, Some(0));
+    let mode = std::fs::metadata(place.path("new")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }

@@ -90,6 +90,8 @@ pub struct Flash<D> {
     /// Number of ghosts that count as remembered; from a fifth of the slots to all of them.
     window: u32,
     voids: Voids,
+    /// Whether nothing can be written now.
+    is_busy: bool,
     counts: FlashCounts,
 }
 
@@ -104,6 +106,7 @@ impl<D: Directory> Flash<D> {
             admission: budget.map(|blocks| Admission::new(blocks, capacity)),
             window: (capacity / 5).max(1),
             voids: Voids::default(),
+            is_busy: false,
             counts: FlashCounts::default(),
             directory,
         }
@@ -115,6 +118,12 @@ impl<D: Directory> Flash<D> {
         if let Some(admission) = &mut self.admission {
             admission.advance(now_us);
         }
+    }
+
+    /// Says whether nothing can be written for now: blocks that would be are given up, and none
+    /// leaves for them. Never so in a simulation.
+    pub fn set_busy(&mut self, is_busy: bool) {
+        self.is_busy = is_busy;
     }
 
     /// A block is read that is not in memory. `is_streamed`: it belongs to a sequential stream.
@@ -298,6 +307,10 @@ impl<D: Directory> Flash<D> {
     /// Places a block if the budget allows it.
     fn admit(&mut self, block: u64, evidence: Evidence) -> Option<Slot> {
         if block >= self.directory.limit() {
+            return None;
+        }
+        if self.is_busy {
+            self.counts.given_up += 1;
             return None;
         }
         if let Some(admission) = &mut self.admission {

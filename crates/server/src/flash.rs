@@ -22,7 +22,7 @@ pub(crate) use journals::{APART_NS, FlashJournals, STAMP_MAX_NS, read};
 /// Blocks that are written to a device at a time; more would make its reads wait.
 const WRITES_AT_ONCE: usize = 4;
 
-/// Failures in a row after which a device is used no more.
+/// Failures in a row, of reads or of writes, after which a device is used no more.
 const FAILURES_MAX: u32 = 16;
 
 /// How long a read from flash may take before the store is asked instead.
@@ -38,7 +38,15 @@ pub struct FlashMedium {
     pub(crate) clock: FlashClock,
     /// Permits for writes.
     pub(crate) turns: Arc<Semaphore>,
-    failures: Arc<AtomicU32>,
+    /// Failures in a row of each kind of request. Writes may go on where reads do not.
+    failures: Arc<[AtomicU32; 2]>,
+}
+
+/// A kind of request to a device.
+#[derive(Clone, Copy)]
+pub(crate) enum FlashRequest {
+    Read,
+    Write,
 }
 
 /// A volume's part of a device.
@@ -71,20 +79,25 @@ impl FlashMedium {
 
     /// Whether the device is used no more, after too many failures.
     pub(crate) fn is_off(&self) -> bool {
-        self.failures.load(Ordering::Relaxed) >= FAILURES_MAX
+        self.failures.iter().any(|failures| failures.load(Ordering::Relaxed) >= FAILURES_MAX)
     }
 
     /// Notes how a request ended.
-    pub(crate) fn note(&self, is_ok: bool) {
+    pub(crate) fn note(&self, request: FlashRequest, is_ok: bool) {
+        let failures = &self.failures[request as usize];
         if is_ok {
             if !self.is_off() {
-                self.failures.store(0, Ordering::Relaxed);
+                failures.store(0, Ordering::Relaxed);
             }
-        } else if self.failures.fetch_add(1, Ordering::Relaxed) + 1 == FAILURES_MAX {
+        } else if failures.fetch_add(1, Ordering::Relaxed) + 1 == FAILURES_MAX {
             tracing::error!(
-                "flash {}: {FAILURES_MAX} requests in a row failed or took too long; it is used no \
-                 more until the server is started again, and all is read from the stores",
-                self.store.facts().name
+                "flash {}: {FAILURES_MAX} {} in a row failed or took too long; it is used no more \
+                 until the server is started again, and all is read from the stores",
+                self.store.facts().name,
+                match request {
+                    FlashRequest::Read => "reads",
+                    FlashRequest::Write => "writes",
+                }
             );
         }
     }

@@ -127,6 +127,35 @@ fn access_and_second_miss_write_at_the_miss() {
 
 /// Ghosts are forgotten as others come: at the start a fifth of the slots counts, and hits keep
 /// it there.
+/// What cannot be written now is given up, and takes no room from what lies there.
+#[test]
+fn nothing_leaves_for_what_cannot_be_written() {
+    for rules in [",rule=evidence", ",rule=access", ",rule=second-miss"] {
+        let mut flash = flash(64, rules);
+        let all = |flash: &mut Flash<Slots>, blocks: std::ops::Range<u64>| {
+            for block in blocks {
+                // Twice, so that each rule takes it.
+                for _ in 0..2 {
+                    flash.read(block, false);
+                    flash.left(block, Evidence::Hit);
+                }
+            }
+        };
+        all(&mut flash, 0..64);
+        let (before, had) = (*flash.counts(), (0..64).filter(|&block| flash.has(block)).count());
+        assert!(before.written >= 40 && before.given_up == 0, "{rules}: {before:?}");
+        flash.set_busy(true);
+        all(&mut flash, 100..200);
+        let now = *flash.counts();
+        assert_eq!((now.written, now.evicted), (before.written, before.evicted), "{rules}");
+        assert!(now.given_up >= 100, "{rules}: {now:?}");
+        assert_eq!((0..64).filter(|&block| flash.has(block)).count(), had, "{rules}");
+        flash.set_busy(false);
+        all(&mut flash, 200..300);
+        assert!(flash.counts().evicted > before.evicted, "{rules}");
+    }
+}
+
 #[test]
 fn ghosts_have_a_window() {
     let mut level = flash(12_800, "");

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
-use crate::flash::READ_PATIENCE;
+use crate::flash::{FlashRequest, READ_PATIENCE};
 use crate::operations::{Ticket, finish, piggyback};
 use crate::shard::Shard;
 use crate::shard::content::{Running, read_into};
@@ -37,7 +37,7 @@ pub(super) fn read(
                 let memory = memory.into_iter().zip(once(length));
                 let read = read_into(&*part.medium.store, byte, memory);
                 let result = timeout(READ_PATIENCE, read).await.ok().and_then(Result::ok);
-                part.medium.note(result.is_some());
+                part.medium.note(FlashRequest::Read, result.is_some());
                 result.ok_or_else(wrong)
             }
         };
@@ -55,7 +55,7 @@ pub(super) fn write(volume: &Arc<Volume>, writes: Vec<FlashWrite>) {
             let data = vec![write.data.clone()];
             let result = part.medium.store.write(write.offset, data, false).await;
             drop(turn);
-            part.medium.note(result.is_ok());
+            part.medium.note(FlashRequest::Write, result.is_ok());
             let mut work = Work::waking_flusher(&ended);
             let (shard, _) = work.shard(write.block);
             if let Some(flash) = &mut shard.blocks.watchers.flash {

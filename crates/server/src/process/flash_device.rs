@@ -5,10 +5,10 @@
 //! parts in the device's head says where it is. Nothing is written to a device that was not
 //! formatted for this, and to no file that somebody else made.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -285,12 +285,21 @@ pub fn format(path: &Path, bytes: u64) -> Result<(), String> {
     let is_new = !path.exists();
     let made = || -> io::Result<()> {
         // Nobody else may use it: it is locked, and a device is not mounted.
-        let _locked = (!is_new).then(|| open(path, false)).transpose()?;
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let size = is_new.then_some(bytes);
+        let options = FileOptions { size, must_exist: !is_new, ..FileOptions::default() };
+        let locked = FileStore::open(path, &options)?;
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        if is_new {
+            // It gets what files have that others may not read.
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
+        let there_are = locked.facts().size;
         if file.metadata()?.is_file() {
             // A hole would find the file system full later.
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+        } else if there_are < bytes {
+            let what = format!("the device has only {}", Bytes(there_are));
+            return Err(io::Error::new(ErrorKind::InvalidInput, what));
         }
         let id = undercroft_random::hash(std::process::id().into())
             ^ std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);

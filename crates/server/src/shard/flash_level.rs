@@ -261,6 +261,7 @@ impl FlashLevel {
         }
         let Referred { hit, before, now } = referred;
         let reference = Reference { block, is_write, is_streamed, hit, before };
+        self.level.flash.set_busy(self.is_busy());
         let answer = self.level.referred(&reference);
         if let Some(ended) = answer.ended {
             self.drop_next(ended);
@@ -275,6 +276,11 @@ impl FlashLevel {
         }
         self.is_due = true;
         self.level.holds(block, now, answer.evidence);
+    }
+
+    /// Whether no more may wait to be written.
+    fn is_busy(&self) -> bool {
+        self.staged >= self.staged_max || self.is_off
     }
 
     fn settle_due(&mut self, geometry: &Geometry) {
@@ -298,6 +304,7 @@ impl FlashLevel {
                 self.end_copy(block);
                 continue;
             }
+            self.level.flash.set_busy(self.is_busy());
             if let Some(slot) = self.level.flash.left(block, evidence) {
                 self.set_next(slot, Next::Awaited(block));
             }
@@ -318,7 +325,7 @@ impl FlashLevel {
             return;
         }
         match contents {
-            Contents::Here(data) if self.staged < self.staged_max && !self.is_off => {
+            Contents::Here(data) if !self.is_busy() => {
                 self.staged += 1;
                 // A copy, because a slow device would keep the frame too long.
                 self.set_next(slot, Next::Data(block, Bytes::copy_from_slice(&data)));
