@@ -15,9 +15,14 @@ DISKS = {
     "file": {},
     # The file as it is, past that page cache.
     "file-direct": {},
+    # A file in memory. What a page cache has is written to its disk sooner or later, which takes time of the processors.
+    "memory": {},
     "array": {"spindles": 4, "time": "5ms..9ms", "unit_kib": 64},
     "network": {"time": "500us..1ms", "queue": 64},
 }
+
+# The folder of a run whose files are in memory.
+MEMORY = "memory"
 
 
 def parts(disk):
@@ -32,6 +37,7 @@ def spindle_mib(disk, size_mib):
 
 def images(disk, folder, name):
     count, _ = parts(disk)
+    folder = folder / MEMORY if disk["kind"] == "memory" else folder
     return [folder / f"{name}.{number}.img" for number in range(count)]
 
 

@@ -14,7 +14,7 @@ import databases
 import disks
 import golden
 import load
-from processes import Failure, Scope, in_own_group, run
+from processes import Failure, Scope, in_own_group, run, unmount
 from settings import mebibytes
 from volume import Server, device
 
@@ -188,6 +188,27 @@ def trial(options, experiment, arm, number, check, home, others):
     """Runs an arm once, in a folder, beside other runs or none. Everything that it starts has ended when it returns or
     fails."""
     new_home(home)
+    with in_memory(home, experiment):
+        return tried(options, experiment, arm, number, check, home, others)
+
+
+@contextlib.contextmanager
+def in_memory(home, experiment):
+    """The folder for disks in memory, if there are any."""
+    if "memory" not in (experiment.disk["kind"], experiment.log_disk["kind"]):
+        yield
+        return
+    folder = home / disks.MEMORY
+    folder.mkdir()
+    run(["mount", "-t", "tmpfs", "tmpfs", folder])
+    try:
+        yield
+    finally:
+        unmount(folder)
+
+
+def tried(options, experiment, arm, number, check, home, others):
+    """As `trial`, in a folder that is prepared."""
     database = databases.make(experiment.database, home, options.tools)
     place = golden.folder(options, experiment.database, database.version())
     models = {"d": experiment.disk, "log": experiment.log_disk}
