@@ -260,8 +260,8 @@ impl World {
         bad && !running.as_ref().is_some_and(is_there)
     }
 
-    /// Whether the disk of a volume never takes something of its write log: when that is full, writes
-    /// wait, and so do reads of their blocks, until they are given up.
+    /// Whether the disk of a volume never takes something of its write log: when that is full,
+    /// writes wait, and so do reads of their blocks, until they are given up.
     pub fn fills_its_log(&self, volume: usize) -> bool {
         self.lowest().disk(volume).is_some_and(|disk| disk.fills_its_log())
     }
