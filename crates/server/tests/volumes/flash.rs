@@ -281,40 +281,6 @@ async fn a_device_that_stalls_is_done_without() {
     device.release();
 }
 
-/// While writes to flash do not end, what lies there stays and is found.
-#[tokio::test]
-async fn what_cannot_be_written_drives_nothing_out() {
-    let device = TestStore::new((1024 * BLOCK) as usize, 4096, 1);
-    let blocks = 8 * BLOCKS;
-    let store = TestStore::new((blocks * BLOCK) as usize, 512, 1);
-    let config = with_flash(config(16, "lru"), "1024blk,rule=access", 1024, &device);
-    let volume = open(config, &store);
-    let all = |from: u64, to: u64| {
-        let volume = Arc::clone(&volume);
-        async move {
-            for block in from..to {
-                read(&volume, block * BLOCK, BLOCK).await.unwrap();
-            }
-            settle().await;
-        }
-    };
-    for block in (0..1024).step_by(64) {
-        all(block, block + 64).await;
-    }
-    let before = flash_of(&volume);
-    device.hold_writes.store(true, Ordering::SeqCst);
-    all(1024, blocks).await;
-    let after = flash_of(&volume);
-    // As many as may wait, 2 MiB.
-    let evicted = after.evicted - before.evicted;
-    assert!(evicted <= 512 && after.given_up > 2000, "{before:?}, {after:?}");
-    all(0, 1024).await;
-    let hits = flash_of(&volume).hits - after.hits;
-    assert!(hits >= before.written - before.evicted - evicted, "{hits}, {before:?}, {after:?}");
-    volume.validate().unwrap();
-    device.release();
-}
-
 /// Reads that do not end are noticed though writes do: each would cost a client a second for ever.
 #[tokio::test]
 async fn a_device_that_only_takes_writes_is_done_without() {
