@@ -125,8 +125,6 @@ fn access_and_second_miss_write_at_the_miss() {
     assert!(level.read(1, false).slot.is_some());
 }
 
-/// Ghosts are forgotten as others come: at the start a fifth of the slots counts, and hits keep
-/// it there.
 /// What cannot be written now is given up, and takes no room from what lies there.
 #[test]
 fn nothing_leaves_for_what_cannot_be_written() {
@@ -156,6 +154,8 @@ fn nothing_leaves_for_what_cannot_be_written() {
     }
 }
 
+/// Ghosts are forgotten as others come: at the start a fifth of the slots counts, and hits keep
+/// it there.
 #[test]
 fn ghosts_have_a_window() {
     let mut level = flash(12_800, "");

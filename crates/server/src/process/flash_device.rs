@@ -282,14 +282,15 @@ pub fn parts(path: &Path, device_bytes: u64) -> Result<Parts, String> {
 /// # Errors
 /// It cannot be made, or has no room.
 pub fn format(path: &Path, bytes: u64) -> Result<(), String> {
+    fits(bytes)?;
+    // Nobody else may use it: it is locked, and a device is not mounted.
     let is_new = !path.exists();
+    let size = is_new.then_some(bytes);
+    let options = FileOptions { size, must_exist: !is_new, ..FileOptions::default() };
+    let locked = FileStore::open(path, &options).map_err(|error| error.to_string())?;
     let made = || -> io::Result<()> {
-        // Nobody else may use it: it is locked, and a device is not mounted.
-        let size = is_new.then_some(bytes);
-        let options = FileOptions { size, must_exist: !is_new, ..FileOptions::default() };
-        let locked = FileStore::open(path, &options)?;
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        if is_new {
+        if locked.is_new() {
             // It gets what files have that others may not read.
             file.set_permissions(Permissions::from_mode(0o600))?;
         }
@@ -309,9 +310,8 @@ pub fn format(path: &Path, bytes: u64) -> Result<(), String> {
         file.write_all_at(&Superblock { bytes, id }.page(), 0)?;
         file.sync_all()
     };
-    fits(bytes)?;
     made().map_err(|error| {
-        if is_new {
+        if locked.is_new() {
             // Half a file would be taken for somebody else's.
             drop(std::fs::remove_file(path));
         }

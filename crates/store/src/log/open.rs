@@ -61,12 +61,8 @@ impl LogStore {
         let ring = Ring { medium, bytes: head.ring_bytes };
         // Of a new one there are none.
         let batches = ring.recover(&head, &facts).await?;
-        let named = |id: u64| format!("{id:016x} {}", options.name);
-        check_mark(
-            mark.as_deref(),
-            &named(head.writer.id),
-            batches.is_empty() || options.unmarked,
-        )?;
+        let named = |head: &Head| format!("{:016x} {}", head.writer.id, options.name);
+        check_mark(mark.as_deref(), &named(&head), batches.is_empty() || options.unmarked)?;
         if ring.bytes != ring_bytes && !batches.is_empty() {
             return Err(invalid(&format!(
                 "its size was {} bytes: give it that again until it is empty",
@@ -84,15 +80,13 @@ impl LogStore {
             }
             Ring::write_head(&*ring.medium, &head).await?;
             if !options.unmarked {
-                inner.set_mark(Some(named(head.writer.id))).await.map_err(|error| {
-                    match error.kind() {
-                        ErrorKind::Unsupported | ErrorKind::PermissionDenied => io::Error::new(
-                            ErrorKind::Unsupported,
-                            "its store cannot have a mark that keeps it from being served without \
+                inner.set_mark(Some(named(&head))).await.map_err(|error| match error.kind() {
+                    ErrorKind::Unsupported | ErrorKind::PermissionDenied => io::Error::new(
+                        ErrorKind::Unsupported,
+                        "its store cannot have a mark that keeps it from being served without \
                          the log: see to that yourself, and say `unmarked`",
-                        ),
-                        _ => error,
-                    }
+                    ),
+                    _ => error,
                 })?;
             }
         }

@@ -84,10 +84,10 @@ impl Description for LogSpec {
             if medium.is_new() {
                 on_made.iter().for_each(|tell| tell(medium.facts()));
                 // It gets what files have that others may not read.
-                std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(named)?;
+                let own = std::fs::set_permissions(&path, Permissions::from_mode(0o600));
                 // A hole would find the file system full later.
                 let how = Zeroing { keep_allocated: true, only_if_fast: false };
-                if let Err(error) = medium.zero(0, log.bytes, how, false).await {
+                if let Err(error) = own.and(medium.zero(0, log.bytes, how, false).await) {
                     drop(std::fs::remove_file(&path));
                     return Err(named(error));
                 }
