@@ -226,14 +226,13 @@ impl Shared {
 
     /// Writes a head that says where the oldest batch begins.
     async fn write_head(&self, tail: Point) -> io::Result<()> {
-        let number = {
-            let mut state = self.state();
-            state.head += 1;
-            state.head
-        };
+        // After a failure in the same place again: the other one has what is durable.
+        let number = self.state().head + 1;
         let (ring_bytes, store_bytes) = (self.ring.bytes, self.medium.size());
         let head = Head { number, ring_bytes, store_bytes, tail, writer: self.writer };
-        timeout(PATIENCE, Ring::write_head(&*self.ring.medium, &head)).await?
+        timeout(PATIENCE, Ring::write_head(&*self.ring.medium, &head)).await??;
+        self.state().head = number;
+        Ok(())
     }
 }
 

@@ -78,6 +78,8 @@ impl LogStore {
                 // Or two stores that had the same empty log could be taken for one another.
                 head.writer.id = options.life;
             }
+            // What was found may not be durable after `kill -9`, and the head relies on it.
+            ring.medium.flush().await?;
             Ring::write_head(&*ring.medium, &head).await?;
             if !options.unmarked {
                 inner.set_mark(Some(named(&head))).await.map_err(|error| match error.kind() {

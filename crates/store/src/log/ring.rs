@@ -194,7 +194,7 @@ impl Ring {
             }
             batches.push(batch);
         }
-        if window.has_lost(head, at).await? {
+        if at.sequence < head.writer.since || window.has_lost(head, at).await? {
             return Err(invalid("it is damaged: changes are gone that were durable"));
         }
         Ok(batches)

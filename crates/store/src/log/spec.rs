@@ -80,8 +80,9 @@ impl Description for LogSpec {
                 return Err(wrap(name, invalid(&format!("a part of it is in its log {mark}"))));
             }
             let named = |error| wrap(format!("log {}", path.display()), error);
+            let is_new = !path.exists();
             let medium = medium(&path, log.bytes, must_exist, read_only).map_err(named)?;
-            if medium.is_new() {
+            if is_new {
                 on_made.iter().for_each(|tell| tell(medium.facts()));
                 // It gets what files have that others may not read.
                 let own = std::fs::set_permissions(&path, Permissions::from_mode(0o600));
@@ -109,7 +110,7 @@ fn medium(path: &Path, size: u64, must_exist: bool, read_only: bool) -> io::Resu
     let fits = |store: &FileStore| u64::from(store.facts().alignment) <= PAGE;
     match opened {
         Ok(store) if fits(&store) => return Ok(store),
-        Ok(_) => {}
+        Ok(store) => drop(store),
         // No direct I/O there.
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {}
         Err(error) => return Err(error),

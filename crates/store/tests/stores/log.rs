@@ -11,7 +11,7 @@ use undercroft_store::{
     RequestKind, Store, StoreSpec, Trigger,
 };
 
-use crate::log_lives::Disk;
+use crate::log_lives::{Disk, Left};
 use crate::suite::{conforms, read, write};
 
 const LOG: u64 = 8 << 20;
@@ -243,7 +243,7 @@ async fn a_store_with_larger_units_is_refused_until_the_log_is_empty() {
     let store = before(memory(1 << 20), Arc::clone(&log), 1).await.unwrap();
     write(&store, 100, &[1; 100]).await.unwrap();
     drop(store);
-    let larger = before(Disk::new(vec![0; 1 << 20], 1), Arc::clone(&log), 2).await;
+    let larger = before(Disk::new(Left::new(vec![0; 1 << 20]), 1), Arc::clone(&log), 2).await;
     assert!(larger.err().unwrap().to_string().contains("parts of 512 bytes"));
     let store = before(memory(1 << 20), log, 3).await.unwrap();
     assert_eq!(read(&store, 100, 1).await.unwrap(), [1]);

@@ -18,46 +18,52 @@ const SECTOR: u64 = 512;
 pub(crate) struct Disk(Arc<Mutex<Bits>>);
 
 struct Bits {
-    now: Vec<u8>,
-    durable: Vec<u8>,
-    /// Writes that no flush has covered: first byte, and data.
-    pending: Vec<(u64, Vec<u8>)>,
+    left: Left,
     random: Random,
     is_over: bool,
 }
 
+/// What is there.
+#[derive(Clone)]
+pub(crate) struct Left {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    /// Writes that no flush has covered: first byte, and data.
+    pending: Vec<(u64, Vec<u8>)>,
+}
+
+impl Left {
+    /// All is durable.
+    pub(crate) fn new(content: Vec<u8>) -> Left {
+        Left { durable: content.clone(), now: content, pending: Vec::new() }
+    }
+}
+
 impl Disk {
-    pub(crate) fn new(content: Vec<u8>, seed: u64) -> Arc<Disk> {
-        let (durable, pending) = (content.clone(), Vec::new());
+    pub(crate) fn new(left: Left, seed: u64) -> Arc<Disk> {
         let random = Random::new(seed);
-        Arc::new(Disk(Arc::new(Mutex::new(Bits {
-            now: content,
-            durable,
-            pending,
-            random,
-            is_over: false,
-        }))))
+        Arc::new(Disk(Arc::new(Mutex::new(Bits { left, random, is_over: false }))))
     }
 
     /// Nothing happens any more. What is there: all, or, without power, what was flushed and any
     /// sectors of the rest.
-    fn end(&self, keeps_power: bool) -> Vec<u8> {
+    fn end(&self, keeps_power: bool) -> Left {
         let mut bits = self.0.lock().unwrap();
         bits.is_over = true;
+        let mut left = bits.left.clone();
         if keeps_power {
-            return bits.now.clone();
+            return left;
         }
-        let mut left = bits.durable.clone();
-        for (first, data) in std::mem::take(&mut bits.pending) {
+        for (first, data) in left.pending {
             let is_there = bits.random.one_in(2);
             for (index, sector) in data.chunks(SECTOR as usize).enumerate() {
                 if is_there && !bits.random.one_in(8) {
                     let at = first as usize + index * SECTOR as usize;
-                    left[at..at + sector.len()].copy_from_slice(sector);
+                    left.durable[at..at + sector.len()].copy_from_slice(sector);
                 }
             }
         }
-        left
+        Left::new(left.durable)
     }
 
     /// Waits a while, does something, and waits again; for ever if it is over.
@@ -85,7 +91,7 @@ impl Disk {
 
 impl Store for Disk {
     fn facts(&self) -> Facts {
-        let size = self.0.lock().unwrap().now.len() as u64;
+        let size = self.0.lock().unwrap().left.now.len() as u64;
         let name = "disk".to_owned();
         Facts { size, alignment: SECTOR as u32, read_only: false, zeroes_fast: true, name }
     }
@@ -95,7 +101,7 @@ impl Store for Disk {
             let mut at = offset as usize;
             for buffer in &mut into {
                 let buffer = (**buffer).as_mut();
-                buffer.copy_from_slice(&bits.now[at..at + buffer.len()]);
+                buffer.copy_from_slice(&bits.left.now[at..at + buffer.len()]);
                 at += buffer.len();
             }
             (into, Ok(()))
@@ -106,8 +112,8 @@ impl Store for Disk {
         assert!(!durable, "a flush is asked for apart");
         let data = data.concat();
         self.ask(move |bits| {
-            bits.now[offset as usize..][..data.len()].copy_from_slice(&data);
-            bits.pending.push((offset, data));
+            bits.left.now[offset as usize..][..data.len()].copy_from_slice(&data);
+            bits.left.pending.push((offset, data));
             Ok(())
         })
     }
@@ -121,12 +127,12 @@ impl Store for Disk {
     }
 
     fn flush(&self) -> Answer<io::Result<()>> {
-        let covered = self.0.lock().unwrap().pending.len();
+        let covered = self.0.lock().unwrap().left.pending.len();
         self.ask(move |bits| {
             // Another flush may have covered some meanwhile.
-            let covered = covered.min(bits.pending.len());
-            for (first, data) in bits.pending.drain(..covered).collect::<Vec<_>>() {
-                bits.durable[first as usize..][..data.len()].copy_from_slice(&data);
+            let Left { durable, pending, .. } = &mut bits.left;
+            for (first, data) in pending.drain(..covered.min(pending.len())) {
+                durable[first as usize..][..data.len()].copy_from_slice(&data);
             }
             Ok(())
         })
@@ -200,7 +206,8 @@ async fn lives(seed: u64) -> u64 {
     // Small, so that it is written over again and again.
     const LOG: usize = 96 << 10;
     let mut random = Random::new(seed);
-    let (mut content, mut log) = (vec![0; (SECTORS * SECTOR) as usize], vec![0; LOG]);
+    let (mut content, mut log) =
+        (Left::new(vec![0; (SECTORS * SECTOR) as usize]), Left::new(vec![0; LOG]));
     let (mut known, mut found) = (Known::new(SECTORS), 0);
     // After a loss of power, and while it gets changes again that it may have had, the store alone
     // may be anything until it has what the log has.
@@ -260,7 +267,7 @@ async fn lives(seed: u64) -> u64 {
             }
             // The store alone, at any time.
             is_sound_alone |= store.backlog().unwrap().age.is_none();
-            let now = disk.0.lock().unwrap().now.clone();
+            let now = disk.0.lock().unwrap().left.now.clone();
             if !is_sound_alone {
                 continue;
             }
