@@ -28,7 +28,7 @@ use crate::store::{
     Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Version, Zeroing,
 };
 
-use durability::{Durability, Durable};
+use durability::{Durability, Durable, Success};
 use holes::Holes;
 use medium_io::MediumIo;
 pub(crate) use spec::KINDS;
@@ -173,7 +173,7 @@ impl FileStore {
         };
         let is_new = opened.is_new;
         let io = MediumIo::new(opened.file, options.direct.then_some(alignment));
-        let durability = Durability::default();
+        let durability = Durability::new(!options.direct);
         let inner =
             Inner { path: path.to_owned(), medium: Medium::new(facts), io, holes, durability };
         let pool = IoPool::new(options.threads)?;
@@ -181,28 +181,34 @@ impl FileStore {
         Ok(FileStore { inner, pool, inline, here_again: Mutex::default(), is_new })
     }
 
-    /// Checks a change and passes it to the pool. `change` returns whether the change must still be
+    /// Checks a change and passes it to the pool. `change` returns the success of a change that was
     /// made durable.
     fn change(
         &self,
         doing: &'static str,
         (offset, length): (u64, u64),
         durable: bool,
-        change: impl FnOnce(&Inner) -> io::Result<Durable> + Send + 'static,
+        change: impl FnOnce(&Inner) -> io::Result<Option<Success>> + Send + 'static,
     ) -> Answer<io::Result<()>> {
         if let Err(error) = self.inner.medium.check_change(doing, offset, length) {
             return ready(Err(error));
         }
         let inner = Arc::clone(&self.inner);
-        self.run(doing, move || {
+        let answer = self.run(doing, move || {
             let fault = |error| inner.medium.fault(doing, offset, length, error);
             if durable {
                 inner.durability.check().map_err(fault)?;
             }
             match change(&inner).map_err(fault)? {
-                Durable::No if durable => inner.durability.sync(inner.io.file()).map_err(fault),
-                Durable::No | Durable::Already => Ok(()),
+                None if durable => inner.durability.sync(inner.io.file()).map(Some).map_err(fault),
+                success => Ok(success),
             }
+        });
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move {
+            let Some(success) = answer.await? else { return Ok(()) };
+            let confirmed = inner.durability.confirm(success).await;
+            confirmed.map_err(|error| inner.medium.fault(doing, offset, length, error))
         })
     }
 
@@ -252,10 +258,13 @@ impl Store for FileStore {
     fn write(&self, offset: u64, data: Vec<Bytes>, durable: bool) -> Answer<io::Result<()>> {
         let length = pieces_bytes(&data);
         self.change("write", (offset, length), durable, move |inner| {
+            let io = &inner.io;
             if !durable {
-                return inner.io.write(offset, &data).map(|()| Durable::No);
+                return io.write(offset, &data).map(|()| None);
             }
-            inner.durability.watch(|| inner.io.write_durable(offset, &data))
+            let durably = || io.write_durable(offset, &data);
+            let (done, success) = inner.durability.watch(durably, || io.write(offset, &data))?;
+            Ok(matches!(done, Durable::Already).then_some(success))
         })
     }
 
@@ -289,21 +298,26 @@ impl Store for FileStore {
         durable: bool,
     ) -> Answer<io::Result<()>> {
         self.change("zero", (offset, length), durable, move |inner| {
-            inner.holes.zero(&inner.io, offset, length, how).map(|()| Durable::No)
+            inner.holes.zero(&inner.io, offset, length, how).map(|()| None)
         })
     }
 
     fn trim(&self, offset: u64, length: u64, durable: bool) -> Answer<io::Result<()>> {
         self.change("trim", (offset, length), durable, move |inner| {
-            inner.holes.trim(inner.io.file(), offset, length).map(|()| Durable::No)
+            inner.holes.trim(inner.io.file(), offset, length).map(|()| None)
         })
     }
 
     fn flush(&self) -> Answer<io::Result<()>> {
         let inner = Arc::clone(&self.inner);
-        self.run("flush", move || {
+        let flushed = self.run("flush", move || {
             let flushed = inner.durability.sync(inner.io.file());
             flushed.map_err(|error| inner.medium.fault_of_all("flush", error))
+        });
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move {
+            let confirmed = inner.durability.confirm(flushed.await?).await;
+            confirmed.map_err(|error| inner.medium.fault_of_all("flush", error))
         })
     }
 
@@ -423,7 +437,12 @@ fn make(path: &Path, options: &FileOptions) -> io::Result<Opened> {
         return Err(invalid(&format!("at most {MAX_BYTES} bytes can be addressed, not {size}")));
     }
     let flags = if options.direct { OFlags::DIRECT } else { OFlags::empty() };
-    let file = open_options(options, flags).create_new(true).open(path)?;
+    let file = open_options(options, flags).create_new(true).open(path).inspect_err(|error| {
+        // Without direct I/O the kernel has made the file all the same.
+        if options.direct && error.kind() == ErrorKind::InvalidInput {
+            let _ = std::fs::remove_file(path);
+        }
+    })?;
     let made = lock::lock(&file, false).and_then(|()| {
         file.set_len(size)?;
         file.sync_all()?;

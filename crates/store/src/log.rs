@@ -38,10 +38,12 @@ use tokio::time::{Instant, timeout};
 
 use crate::medium::{Medium, buffers_bytes, cut, pieces_bytes, ready, scatter};
 use crate::open::OnWarning;
-use crate::store::{Answer, Backlog, Buffer, Extent, Facts, OnLoss, Store, Version, Zeroing};
+use crate::store::{
+    Answer, Backlog, Buffer, Extent, Facts, MAX_EXTENTS, OnLoss, Store, Version, Zeroing,
+};
 
 use format::{DATA_MAX, Entry, Point, What, Writer};
-use overlay::{Overlay, Place};
+use overlay::{Overlay, Piece, Place};
 use ring::{Batch, Ring};
 pub(crate) use spec::KINDS;
 
@@ -281,7 +283,7 @@ impl Shared {
         // Again, if what was read has left the log meanwhile, since its place may have been
         // written over.
         'again: loop {
-            let pieces = self.state().overlay.pieces(offset, length);
+            let pieces: Vec<Piece> = self.state().overlay.pieces(offset, length).collect();
             for piece in pieces {
                 let bytes = match piece.place {
                     Some(Place::Zero { .. }) => vec![0; piece.length as usize],
@@ -307,16 +309,23 @@ impl Shared {
     }
 
     async fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
-        let first = self.state().overlay.pieces(offset, length).into_iter().next();
-        let Some(first) = first else { return Ok(Vec::new()) };
-        let length = first.length;
-        Ok(match first.place {
-            None => return self.inner.extents(offset, length).await,
-            Some(Place::Log(_)) => vec![Extent { length, hole: false, zero: false }],
-            Some(Place::Zero { allocated }) => {
-                vec![Extent { length, hole: !allocated, zero: true }]
-            }
-        })
+        let (gap, extents) = {
+            let state = self.state();
+            let mut pieces = state.overlay.pieces(offset, length).peekable();
+            let gap = pieces.peek().filter(|piece| piece.place.is_none()).map(|gap| gap.length);
+            let extents = pieces.take(MAX_EXTENTS).map_while(|Piece { length, place, .. }| {
+                let (hole, zero) = match place? {
+                    Place::Log(_) => (false, false),
+                    Place::Zero { allocated } => (!allocated, true),
+                };
+                Some(Extent { length, hole, zero })
+            });
+            (gap, extents.collect())
+        };
+        match gap {
+            Some(length) => self.inner.extents(offset, length).await,
+            None => Ok(extents),
+        }
     }
 
     /// Takes no changes any more, empties the log, and takes the mark off the store.
@@ -364,8 +373,8 @@ impl Store for LogStore {
         if let Err(error) = self.shared.medium.check("read", offset, length) {
             return ready((into, Err(error)));
         }
-        let pieces = self.shared.state().overlay.pieces(offset, length);
-        if pieces.iter().all(|piece| piece.place.is_none()) {
+        let is_there = |piece: Piece| piece.place.is_some();
+        if !self.shared.state().overlay.pieces(offset, length).any(is_there) {
             return self.shared.inner.read(offset, into);
         }
         let shared = Arc::clone(&self.shared);

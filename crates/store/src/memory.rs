@@ -13,16 +13,15 @@ use crate::kind::{Description, Kind, StoreSpec, Words};
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready};
 use crate::open::{OpenOptions, invalid};
 use crate::parse::{Parsed, write_options};
-use crate::store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Zeroing};
+use crate::store::{
+    Answer, Buffer, Extent, Facts, MAX_EXTENTS, ManyWrite, ManyWritten, Store, Zeroing,
+};
 
 /// Bytes of a chunk: large enough to keep the map small, and small enough for sparse writes.
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// The chunks are distributed over this many maps, each with its own lock.
 const SHARDS: u64 = 64;
-
-/// Most extents in one answer.
-const MAX_EXTENTS: usize = 1024;
 
 type Chunks = HashMap<u64, Box<[u8]>>;
 

@@ -15,12 +15,11 @@ use futures_util::future::join_all;
 
 use crate::medium::{MAX_BYTES, Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
 use crate::open::invalid;
-use crate::store::{Absence, Answer, Backlog, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
+use crate::store::{
+    Absence, Answer, Backlog, Buffer, Extent, Facts, MAX_EXTENTS, OnLoss, Store, Zeroing,
+};
 
 pub(crate) use spec::KINDS;
-
-/// Most extents in one answer, and most requests to the parts for it.
-const MAX_EXTENTS: usize = 1024;
 
 /// Most parts.
 const MAX_PARTS: usize = 1024;
@@ -198,6 +197,7 @@ impl Inner {
         let end = offset + length;
         let mut out: Vec<Extent> = Vec::new();
         let mut at = offset;
+        // No more requests to the parts than extents.
         for _ in 0..MAX_EXTENTS {
             if at >= end || out.len() >= MAX_EXTENTS {
                 break;

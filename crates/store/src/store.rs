@@ -91,6 +91,9 @@ pub struct Zeroing {
     pub only_if_fast: bool,
 }
 
+/// Most extents in one answer.
+pub(crate) const MAX_EXTENTS: usize = 1024;
+
 /// A range of a store; successive extents are adjacent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {

@@ -10,10 +10,7 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::medium_io::MediumIo;
-use crate::store::{Extent, Zeroing};
-
-/// Most extents in one answer.
-const MAX_EXTENTS: usize = 1024;
+use crate::store::{Extent, MAX_EXTENTS, Zeroing};
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::task::spawn_blocking;
 use undercroft_text::Bytes;
 
 use super::{FileOptions, FileStore};
@@ -57,7 +58,10 @@ impl Description for FileSpec {
                 direct: spec.direct,
                 threads: spec.threads.unwrap_or(FileOptions::THREADS),
             };
-            let store = FileStore::open(&spec.path, &file)?;
+            // By a thread of its own: a file system that hangs must not hold up the caller.
+            let path = spec.path.clone();
+            let opened = spawn_blocking(move || FileStore::open(&path, &file)).await;
+            let store = opened.map_err(io::Error::other)??;
             if store.is_new() {
                 options.made(&store);
             } else if !options.has_log

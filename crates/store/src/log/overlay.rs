@@ -79,22 +79,18 @@ impl Overlay {
     }
 
     /// The runs of a range, and the gaps between them, in order.
-    pub(super) fn pieces(&self, offset: u64, length: u64) -> Vec<Piece> {
-        let end = offset + length;
-        let (mut pieces, mut at) = (Vec::new(), offset);
-        let gap = |from: u64, to: u64| Piece { offset: from, length: to - from, place: None };
-        for run in self.touching(offset, end) {
-            let Run { offset: from, length, place, .. } = run.within(offset, end);
-            if at < from {
-                pieces.push(gap(at, from));
-            }
-            pieces.push(Piece { offset: from, length, place: Some(place) });
-            at = from + length;
-        }
-        if at < end {
-            pieces.push(gap(at, end));
-        }
-        pieces
+    pub(super) fn pieces(&self, offset: u64, length: u64) -> impl Iterator<Item = Piece> {
+        let (mut at, end) = (offset, offset + length);
+        let mut runs = self.touching(at, end).map(move |run| run.within(offset, end)).peekable();
+        std::iter::from_fn(move || {
+            let (to, place) = match runs.next_if(|run| run.offset == at) {
+                Some(run) => (run.end(), Some(run.place)),
+                None => (runs.peek().map_or(end, |run| run.offset), None),
+            };
+            let piece = Piece { offset: at, length: to - at, place };
+            at = to;
+            (piece.length > 0).then_some(piece)
+        })
     }
 
     /// All runs, in order.

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::task::spawn_blocking;
 use undercroft_text::Bytes;
 
 use super::format::PAGE;
@@ -81,7 +82,11 @@ impl Description for LogSpec {
             }
             let named = |error| wrap(format!("log {}", path.display()), error);
             let is_new = !path.exists();
-            let medium = medium(&path, log.bytes, must_exist, read_only).map_err(named)?;
+            // By a thread of its own: a file system that hangs must not hold up the caller.
+            let (place, bytes) = (path.clone(), log.bytes);
+            let opened = spawn_blocking(move || medium(&place, bytes, must_exist, read_only)).await;
+            let medium =
+                opened.map_err(io::Error::other).and_then(|medium| medium).map_err(named)?;
             if is_new {
                 on_made.iter().for_each(|tell| tell(medium.facts()));
                 // It gets what files have that others may not read.

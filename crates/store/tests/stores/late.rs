@@ -14,15 +14,19 @@ use undercroft_store::{OpenOptions, Store, StoreSpec, Zeroing};
 use crate::service::{Fault, Service, Told, settings};
 use crate::suite::{Random, conforms, read, seed, write};
 
-const OBJECT: usize = 4096;
+pub(crate) const OBJECT: usize = 4096;
 const STAMP: usize = 24;
 const FAILS: Told = Told::Status(500);
 /// The client's library does not repeat the request then.
 const REFUSES: Told = Told::Status(400);
 
+fn with_service<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Service) -> F) {
+    in_a_process(&format!("late::{name}"), test);
+}
+
 /// Runs a test in a process of its own, which has the service's address in its environment, as
 /// every program that speaks S3 has it.
-fn with_service<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Service) -> F) {
+pub(crate) fn in_a_process<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Service) -> F) {
     if let Ok(address) = std::env::var("UNDERCROFT_TEST_SERVICE") {
         let service = Service::start(&address);
         assert_eq!(service.address().to_string(), address);
@@ -39,7 +43,7 @@ fn with_service<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Service) -
         20_000 + u16::from(TESTS.fetch_add(1, Ordering::Relaxed))
     );
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("late::{name}"), "--nocapture"])
+        .args(["--exact", name, "--nocapture"])
         .env("UNDERCROFT_TEST_SERVICE", &address)
         .envs(settings(&address))
         .output()
@@ -51,22 +55,22 @@ fn with_service<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Service) -
 }
 
 /// A volume of 16 objects.
-async fn opened(options: &str) -> std::io::Result<Arc<dyn Store>> {
+pub(crate) async fn opened(options: &str) -> std::io::Result<Arc<dyn Store>> {
     let spec = format!("s3(object=4KiB{options})://bucket/volume").parse::<StoreSpec>().unwrap();
     spec.open(OpenOptions { size: Some(16 * OBJECT as u64), ..OpenOptions::default() }).await
 }
 
-async fn again(store: Arc<dyn Store>) -> Arc<dyn Store> {
+pub(crate) async fn again(store: Arc<dyn Store>) -> Arc<dyn Store> {
     store.close().await.unwrap();
     drop(store);
     opened("").await.unwrap()
 }
 
-fn path(object: usize) -> String {
+pub(crate) fn path(object: usize) -> String {
     format!("bucket/volume/data/{object:016x}")
 }
 
-fn at(object: usize) -> u64 {
+pub(crate) fn at(object: usize) -> u64 {
     (object * OBJECT) as u64
 }
 
@@ -79,7 +83,7 @@ fn writing(store: &dyn Store, object: usize, byte: u8) -> JoinHandle<std::io::Re
     begun(store.write(at(object), vec![Bytes::from(vec![byte; OBJECT])], true))
 }
 
-async fn whole(store: &dyn Store, object: usize, byte: u8) {
+pub(crate) async fn whole(store: &dyn Store, object: usize, byte: u8) {
     write(store, at(object), &[byte; OBJECT]).await.unwrap();
 }
 
@@ -89,7 +93,7 @@ fn deletions(service: &Service) -> usize {
 }
 
 /// The first bytes of two halves of an object.
-async fn halves(store: &dyn Store, object: usize) -> [u8; 2] {
+pub(crate) async fn halves(store: &dyn Store, object: usize) -> [u8; 2] {
     let bytes = read(store, at(object), OBJECT as u64).await.unwrap();
     let (first, second) = bytes.split_at(OBJECT / 2);
     assert!(first.iter().all(|byte| *byte == first[0]));
@@ -97,7 +101,7 @@ async fn halves(store: &dyn Store, object: usize) -> [u8; 2] {
     [first[0], second[0]]
 }
 
-const FAST: Zeroing = Zeroing { keep_allocated: false, only_if_fast: false };
+pub(crate) const FAST: Zeroing = Zeroing { keep_allocated: false, only_if_fast: false };
 
 #[test]
 fn conforms_to_the_suite() {
@@ -326,11 +330,13 @@ fn a_server_that_stood_still_does_not_write_over_its_heir() {
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let (begin, begun) = tokio::sync::oneshot::channel();
             let (freeze, frozen) = std::sync::mpsc::channel::<()>();
+            let held = service.clone();
             let first = std::thread::spawn(move || {
                 paused.block_on(async move {
                     let store = opened("").await.unwrap();
                     whole(&*store, 0, 1).await;
                     let store = again(store).await;
+                    held.next("GET", &path(0), Fault::Held);
                     begin.send(()).unwrap();
                     let late = store.write(at(0), vec![vec![2; 100].into()], true);
                     // The first poll sends the request for the object; then nothing runs for long.
@@ -345,7 +351,6 @@ fn a_server_that_stood_still_does_not_write_over_its_heir() {
                     }
                 })
             });
-            service.next("GET", &path(0), Fault::Held);
             begun.await.unwrap();
             service.wait_for_held(1).await;
             tokio::time::sleep(Duration::from_secs(1)).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use undercroft_store::{
     FailRule, FailStore, FailWith, Failure, LogOptions, LogStore, MemoryStore, OpenOptions,
-    RequestKind, Store, StoreSpec, Trigger,
+    RequestKind, Store, StoreSpec, Trigger, Zeroing,
 };
 
 use crate::log_lives::{Disk, Left};
@@ -40,6 +40,41 @@ async fn it_is_a_store() {
     assert!(store.backlog().unwrap().age.is_none());
     assert!(read(&*inner, 0, 1 << 20).await.unwrap() == content);
     assert!(write(&*store, 0, &[1]).await.is_err(), "it is closed");
+}
+
+/// One answer tells of many changes, so that a range with many is listed in few requests.
+#[tokio::test]
+async fn an_answer_lists_many_changes() {
+    const BLOCKS: u64 = 1500;
+    let rule = FailRule {
+        kind: Some(RequestKind::Write),
+        trigger: Trigger::From(1),
+        failure: Failure::Stall(None),
+    };
+    let inner = Arc::new(FailStore::new(memory(8 << 20), Some(rule)));
+    let handle = inner.handle();
+    let store = before(inner, memory(4 * LOG), 1).await.unwrap();
+    for block in 0..BLOCKS {
+        if block % 2 == 0 {
+            write(&store, block << 12, &[1; 4096]).await.unwrap();
+        } else {
+            store.zero(block << 12, 4096, Zeroing::default(), false).await.unwrap();
+        }
+    }
+    let mut at = 0;
+    for most in [1024, BLOCKS as usize - 1024] {
+        let extents = store.extents(at, (8 << 20) - at).await.unwrap();
+        assert_eq!(extents.len(), most);
+        for extent in extents {
+            assert_eq!((extent.length, extent.zero), (4096, (at >> 12) % 2 == 1));
+            at += extent.length;
+        }
+    }
+    let rest = store.extents(at, (8 << 20) - at).await.unwrap();
+    assert!(rest.iter().all(|extent| extent.zero) && at == BLOCKS << 12, "{rest:?}");
+    handle.set(None);
+    handle.release();
+    store.close().await.unwrap();
 }
 
 /// The ring is full and the store stalls: changes wait, and go on.

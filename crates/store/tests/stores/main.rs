@@ -9,6 +9,7 @@ mod log;
 mod log_lives;
 mod many;
 mod memory;
+mod missing;
 #[cfg(feature = "object")]
 mod object;
 mod open;

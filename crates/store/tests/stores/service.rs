@@ -171,6 +171,11 @@ impl Service {
         self.state().objects.insert(path.to_owned(), bytes.into());
     }
 
+    /// Removes an object, as another program would.
+    pub(crate) fn remove(&self, path: &str) {
+        self.state().objects.remove(path);
+    }
+
     fn serve(&self, stream: TcpStream) {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         while let Ok(Some(request)) = Request::read(&mut reader) {

@@ -34,7 +34,7 @@ use object_store::{Error, GetOptions, GetRange, ObjectStoreExt, PutMode, PutOpti
 use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use tokio::time::{Instant, sleep};
 
-use super::failure::{failure, is_away, is_unanswered, is_without_bucket};
+use super::failure::{existing, failure, is_away, is_missing, is_unanswered};
 use super::owner::Owner;
 use super::place::{Place, Tag};
 use super::stamp::{STAMP_BYTES, Stamp, Stamps};
@@ -389,8 +389,11 @@ impl Data {
     }
 
     /// Compares what a read found, `None` for nothing, with what is known of the object.
+    ///
+    /// # Errors
+    /// An object that was there is missing: zeroes must not stand in for it.
     async fn notice(&self, object: u64, found: Option<Version>) -> io::Result<()> {
-        if !self.is_conditional() || self.stopped.get().is_some() {
+        if !self.is_conditional() || self.stopped.get().is_some() && found.is_some() {
             return Ok(());
         }
         // While it is changed, a read may find either version.
@@ -408,7 +411,8 @@ impl Data {
         match self.look(object).await? {
             Some(now) if now.version.tag == before => {}
             Some(now) if self.is_mine(now.stamp) => self.learn(&mut known, object, now.version),
-            now => drop(self.stop(&self.place.object(object), now.and_then(|now| now.stamp))),
+            None => return Err(self.stop(&self.place.object(object), None)),
+            Some(now) => drop(self.stop(&self.place.object(object), now.stamp)),
         }
         Ok(())
     }
@@ -416,7 +420,7 @@ impl Data {
     /// The version of an object; `None` if it is missing.
     async fn head(&self, object: u64) -> io::Result<Option<Version>> {
         let path = self.place.object(object);
-        let Some(meta) = existing(self.place.objects.head(&path).await)? else { return Ok(None) };
+        let Some(meta) = self.place.head(&path).await? else { return Ok(None) };
         let is_empty = self.is_empty(&path, meta.size)?;
         let tag = self.place.tag(meta.e_tag, meta.version).ok_or_else(|| untold(&path))?;
         Ok(Some(Version { tag, is_empty, is_own: false }))
@@ -426,8 +430,9 @@ impl Data {
     async fn look(&self, object: u64) -> io::Result<Option<Seen>> {
         let path = self.place.object(object);
         loop {
-            let found = self.place.objects.head(&path).await;
-            let Some(size) = existing(found)?.map(|meta| meta.size) else { return Ok(None) };
+            let Some(size) = self.place.head(&path).await?.map(|meta| meta.size) else {
+                return Ok(None);
+            };
             self.is_empty(&path, size)?;
             let range = Some(GetRange::Bounded(size - STAMP_BYTES..size));
             let options = GetOptions { range, ..GetOptions::default() };
@@ -520,20 +525,6 @@ impl Data {
 /// Whether this store made an object empty, and nobody else can have changed it since.
 fn is_emptied_here(known: &Known, object: u64) -> bool {
     known.get(&object).is_some_and(|version| version.is_empty && version.is_own)
-}
-
-/// Whether an object, and not the whole bucket, is missing.
-fn is_missing(error: &Error) -> bool {
-    matches!(error, Error::NotFound { .. }) && !is_without_bucket(error)
-}
-
-/// `None` if an object is missing.
-fn existing<T>(found: object_store::Result<T>) -> io::Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(error) => Err(failure(error)),
-    }
 }
 
 fn untold(path: &Path) -> io::Error {

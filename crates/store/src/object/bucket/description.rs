@@ -7,7 +7,7 @@ use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::failure::{failure, is_without_bucket};
+use super::failure::{existing, failure};
 use super::place::{Place, Tag};
 use crate::medium::MAX_BYTES;
 use crate::object::ObjectSpec;
@@ -78,13 +78,8 @@ impl Description {
 
     /// The description, if the volume exists, and its version if the service tells that.
     async fn read_version(place: &Place) -> io::Result<Option<(Description, Option<Tag>)>> {
-        let found = match place.objects.get(&place.description()).await {
-            Ok(found) => found,
-            Err(error @ object_store::Error::NotFound { .. }) if !is_without_bucket(&error) => {
-                return Ok(None);
-            }
-            Err(error) => return Err(failure(error)),
-        };
+        let found = place.objects.get(&place.description()).await;
+        let Some(found) = existing(found)? else { return Ok(None) };
         if found.meta.size > MAX_DESCRIPTION {
             return Err(damaged(place, "it is too long"));
         }

@@ -16,8 +16,13 @@ pub(super) const NO_CREDENTIALS: &str = "no credentials: set AWS_ACCESS_KEY_ID a
 /// What the addresses contain that are asked where there are no credentials.
 const METADATA: [&str; 2] = ["/latest/api/token", "/latest/meta-data/iam/security-credentials"];
 
+/// What a service says of an object that is missing, and the status that comes with it, as the
+/// library writes it.
+const MISSING: [&str; 2] = ["NoSuchKey", "BlobNotFound"];
+const NOT_FOUND: &str = "code: 404";
+
 /// What the texts of errors contain, and what to do. The first that fits is used.
-const ADVICE: [(&str, &str); 9] = [
+const ADVICE: [(&str, &str); 10] = [
     ("Missing AccessKeyId", "AWS_SECRET_ACCESS_KEY is set without AWS_ACCESS_KEY_ID: set both"),
     ("Missing SecretAccessKey", "AWS_ACCESS_KEY_ID is set without AWS_SECRET_ACCESS_KEY: set both"),
     (
@@ -29,6 +34,7 @@ const ADVICE: [(&str, &str); 9] = [
         "NoSuchBucket",
         "there is no such bucket: make it, or check its name, AWS_ENDPOINT and AWS_REGION",
     ),
+    ("ContainerNotFound", "there is no such container: make it, or check its name"),
     (
         "InvalidAccessKeyId",
         "the service does not know the key: check AWS_ACCESS_KEY_ID, and AWS_ENDPOINT",
@@ -68,9 +74,22 @@ pub(super) fn failure(error: object_store::Error) -> io::Error {
     io::Error::new(kind, format!("{advice}{}{end}", in_a_line(&text)))
 }
 
-/// Whether an error says that the whole bucket is missing, and not only an object.
-pub(super) fn is_without_bucket(error: &object_store::Error) -> bool {
-    error.to_string().contains("NoSuchBucket")
+/// `None` if an object is missing.
+pub(super) fn existing<T>(found: object_store::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+/// Whether an object is missing. A service says so in words: the whole bucket may be missing, and a
+/// status alone may be that of a proxy which does not find the service.
+pub(super) fn is_missing(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::NotFound { .. }) && {
+        let text = with_causes(error);
+        !text.contains(NOT_FOUND) || MISSING.iter().any(|code| text.contains(code))
+    }
 }
 
 /// The text of an error, with those causes that it leaves out.
@@ -103,7 +122,9 @@ pub(super) fn is_unanswered(error: &object_store::Error) -> bool {
 fn is_away_with(error: &object_store::Error, text: &str) -> bool {
     // The library hides the status; 429 is a service that has too much to do.
     let fails = ["code: 5", "code: 429", "InternalError", "SlowDown"];
-    if fails.iter().any(|part| text.contains(part)) {
+    // It does not say what is not found: perhaps a proxy does not find the service.
+    let is_unsaid = text.contains(NOT_FOUND) && !MISSING.iter().any(|code| text.contains(code));
+    if is_unsaid || fails.iter().any(|part| text.contains(part)) {
         return true;
     }
     use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
@@ -164,6 +185,22 @@ mod tests {
         }
         for text in ["status code: 400 Bad Request", "NoSuchBucket, status code: 503"] {
             assert_eq!(generic(text).kind(), ErrorKind::Other, "{text}");
+        }
+        let not_found = |text: &str| {
+            let text = format!("status code: 404 Not Found: {text}");
+            object_store::Error::NotFound { path: "o".to_owned(), source: text.into() }
+        };
+        for (text, kind) in [
+            ("<Code>NoSuchKey</Code>", ErrorKind::NotFound),
+            ("<Code>BlobNotFound</Code>", ErrorKind::NotFound),
+            ("<Code>NoSuchBucket</Code>", ErrorKind::NotFound),
+            ("<Code>ContainerNotFound</Code>", ErrorKind::NotFound),
+            ("404 page not found", AWAY),
+            ("", AWAY),
+        ] {
+            assert_eq!(failure(not_found(text)).kind(), kind, "{text}");
+            let is_object = text.contains("Key") || text.contains("Blob");
+            assert_eq!(is_missing(&not_found(text)), is_object, "{text}");
         }
     }
 

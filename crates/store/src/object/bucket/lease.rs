@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::failure::failure;
+use super::failure::{existing, failure};
 
 /// How long a lease lasts without renewal.
 const TERM: Duration = Duration::from_secs(15);
@@ -243,11 +243,8 @@ impl Desk {
     }
 
     async fn read(&self) -> io::Result<Option<(Note, UpdateVersion)>> {
-        let found = match self.objects.get(&self.path).await {
-            Ok(found) => found,
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(failure(error)),
-        };
+        let found = self.objects.get(&self.path).await;
+        let Some(found) = existing(found)? else { return Ok(None) };
         let damaged = |why: String| {
             let what = format!("{}: {why}; delete it if no server uses the volume", self.path);
             io::Error::new(ErrorKind::InvalidData, what)

@@ -13,9 +13,9 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, PutMode, UpdateVersion};
+use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 
-use super::failure::{NO_CREDENTIALS, failure};
+use super::failure::{NO_CREDENTIALS, existing, failure};
 use crate::object::{ObjectPlace, ObjectService};
 use crate::open::AWAY;
 
@@ -100,6 +100,16 @@ impl Place {
         self.data().join(format!("{number:016x}"))
     }
 
+    /// What the service tells about an object; `None` if it is missing.
+    pub(super) async fn head(&self, path: &Path) -> io::Result<Option<ObjectMeta>> {
+        match self.objects.head(path).await {
+            // An answer to this has no words that say what is missing.
+            Err(Error::NotFound { .. }) => {}
+            found => return found.map(Some).map_err(failure),
+        }
+        Ok(existing(self.objects.get(path).await)?.map(|found| found.meta))
+    }
+
     /// The existing objects of a range, in order, each with its bytes. Other files there are
     /// ignored.
     pub(super) async fn list(&self, range: Range<u64>) -> io::Result<Vec<(u64, u64)>> {
@@ -110,7 +120,10 @@ impl Place {
         };
         let mut found = Vec::new();
         while let Some(object) = listed.try_next().await.map_err(failure)? {
-            let Some(number) = object.location.filename().and_then(number) else { continue };
+            let name = object.location.filename().unwrap_or_default();
+            let number = u64::from_str_radix(name, 16).ok();
+            let is_own = |&number: &u64| object.location == self.object(number);
+            let Some(number) = number.filter(is_own) else { continue };
             if range.contains(&number) {
                 found.push((number, object.size));
             } else if self.ordered && number >= range.end {
@@ -169,12 +182,6 @@ fn client(service: ObjectService, bucket: &str) -> object_store::Result<Objects>
             Arc::new(MicrosoftAzureBuilder::from_env().with_container_name(bucket).build()?)
         }
     })
-}
-
-/// The number in an object's name, if [`Place::object`] would write exactly this name.
-fn number(name: &str) -> Option<u64> {
-    let number = u64::from_str_radix(name, 16).ok()?;
-    (format!("{number:016x}") == name).then_some(number)
 }
 
 #[cfg(test)]
