@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::command::{Command, Flags};
 use crate::reply::Reply;
@@ -140,6 +141,13 @@ pub trait Session: Send + 'static {
     /// the work done beyond one step for each block read or written, in such steps; the connection
     /// compensates for it in its next turns.
     fn serve(&mut self, requests: &mut Vec<Request>) -> u64;
+
+    /// How many requests it takes now; more of them stay unread with the client, so that they need
+    /// no memory. After 0 it wakes `waker` when it takes some again.
+    fn room(&mut self, waker: &Waker) -> usize {
+        let _ = waker;
+        usize::MAX
+    }
 
     /// Called when no more requests will come: whatever waits for one must be answered without. If
     /// the client disconnected without notice (`is_gone`), requests that have not started may be

@@ -45,18 +45,6 @@ impl Failed {
 
 impl From<io::Error> for Failed {
     fn from(error: io::Error) -> Self {
-        use io::ErrorKind::{
-            FileTooLarge, InvalidInput, OutOfMemory, PermissionDenied, QuotaExceeded,
-            ReadOnlyFilesystem, StorageFull, Unsupported,
-        };
-        let failure = match error.kind() {
-            ReadOnlyFilesystem | PermissionDenied => Failure::NotPermitted,
-            StorageFull | QuotaExceeded | FileTooLarge => Failure::NoSpace,
-            OutOfMemory => Failure::NoMemory,
-            InvalidInput => Failure::Invalid,
-            Unsupported => Failure::NotSupported,
-            _ => Failure::Io,
-        };
-        Self::new(failure, &error.to_string())
+        Self::new(Failure::from_io(&error), &error.to_string())
     }
 }

@@ -65,6 +65,16 @@ impl Channel {
         Channel { client, number, changes: Arc::clone(&self.changes) }
     }
 
+    /// Its number, which increases with each connection that replaces a lost one.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether somebody else has it, too: a request is under way.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.changes) > 1
+    }
+
     pub(super) fn add_unflushed(&self) {
         self.changes.add();
     }

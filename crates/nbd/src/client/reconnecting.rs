@@ -29,6 +29,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// requests.
 const BUSY_MAX: Duration = Duration::from_secs(10);
 
+/// Pause between two looks whether all is answered over a connection that is to be replaced.
+const ANSWERED_PAUSE: Duration = Duration::from_millis(1);
+
 /// Called at each loss and for each new connection; must not block.
 pub type OnLoss = Arc<dyn Fn() + Send + Sync>;
 
@@ -124,15 +127,28 @@ impl ReconnectingClient {
         self.now.try_lock().is_ok_and(|now| now.channel.client.is_lost())
     }
 
-    /// Replaces the current connection while it works. A FLUSH on the new connection need not cover
-    /// changes on the old one, so the old one is flushed first.
+    /// Replaces a working connection, when all that was asked over it is answered: a FLUSH on the
+    /// new connection need not cover changes on the old one, so the old one is flushed first.
+    /// `number` is its [number](Channel::number).
     ///
     /// # Errors
-    /// The FLUSH failed.
-    pub async fn replace(&self, client: Client) -> Result<(), ClientError> {
+    /// It was lost meanwhile, something is not answered within ten seconds, or the FLUSH failed.
+    pub async fn replace(&self, number: u64, client: Client) -> Result<(), ClientError> {
+        // Nobody begins anything over it meanwhile.
         let mut now = self.now.lock().await;
+        let began = Instant::now();
+        while now.channel.is_shared() && !now.channel.client.is_lost() {
+            if began.elapsed() > BUSY_MAX {
+                let why = "what was asked over the earlier connection is not answered";
+                return Err(ClientError::Busy(why.to_owned()));
+            }
+            tokio::time::sleep(ANSWERED_PAUSE).await;
+        }
+        if now.channel.number != number || now.channel.client.is_lost() {
+            return Err(ClientError::Lost("it ended while another was made".to_owned()));
+        }
         self.flush(&now.channel).await?;
-        now.channel = now.channel.over(client, now.channel.number);
+        now.channel = now.channel.over(client, number);
         Ok(())
     }
 

@@ -98,6 +98,11 @@ impl Inbox {
         matches!(self.expected, Expected::Data(_))
     }
 
+    /// Whether as many bytes wait here as are read at once.
+    pub(crate) fn is_laden(&self) -> bool {
+        self.buffer.len() >= READ
+    }
+
     /// Reads once. Ready with the number of bytes; 0 at the end of the stream.
     pub(crate) fn poll_read(
         &mut self,

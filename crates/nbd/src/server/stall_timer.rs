@@ -19,8 +19,10 @@ use crate::outbox::Outbox;
 /// How often that is checked; answers stay in frames for up to twice this time.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A client that moves at least this many bytes while others wait is not stalled.
+/// A client that moves at least this many bytes while others wait is not stalled, and not fewer
+/// than this share of what its connection holds: so that ends.
 const MOVED_MIN: u64 = 64 << 10;
+const MOVED_SHARE: u64 = 32;
 
 pub(super) struct StallTimer {
     /// How long others may have to wait.
@@ -44,12 +46,13 @@ impl StallTimer {
         self.moved += bytes;
     }
 
-    /// Call before the connection sleeps; `is_stuck`: it waits for its client. Returns whether the
-    /// connection must end instead.
+    /// Call before the connection sleeps; `is_stuck`: it waits for its client, and `held` bytes
+    /// with it. Returns whether the connection must end instead.
     pub(super) fn ends(
         &mut self,
         cx: &mut Context<'_>,
         is_stuck: bool,
+        held: u64,
         outbox: &mut Outbox,
         share: &Share,
     ) -> bool {
@@ -57,11 +60,17 @@ impl StallTimer {
             (self.since, self.moved) = (Instant::now(), 0);
         }
         self.is_stuck = is_stuck;
-        is_stuck && self.is_over(cx, outbox, share)
+        is_stuck && self.is_over(cx, held, outbox, share)
     }
 
     /// Checks from time to time whether the client has stalled for too long.
-    fn is_over(&mut self, cx: &mut Context<'_>, outbox: &mut Outbox, share: &Share) -> bool {
+    fn is_over(
+        &mut self,
+        cx: &mut Context<'_>,
+        held: u64,
+        outbox: &mut Outbox,
+        share: &Share,
+    ) -> bool {
         let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
         while look.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
@@ -70,7 +79,7 @@ impl StallTimer {
             if now - self.since < self.longest {
                 continue;
             }
-            let is_slow = self.moved < MOVED_MIN;
+            let is_slow = self.moved < MOVED_MIN.max(held / MOVED_SHARE);
             (self.since, self.moved) = (now, 0);
             let wanted = share.wanted_since();
             if is_slow && wanted.is_some_and(|since| since.elapsed() >= self.longest) {

@@ -142,7 +142,8 @@ impl Transmission {
                 continue;
             }
             let is_stuck = !self.outbox.is_empty() || self.inbox.is_amid_data();
-            if self.stall_timer.ends(cx, is_stuck, &mut self.outbox, &self.answers.share) {
+            let (held, share) = (self.reservation.charged(), &self.answers.share);
+            if self.stall_timer.ends(cx, is_stuck, held, &mut self.outbox, share) {
                 let text = "the client takes and sends nothing, and others wait for the memory";
                 return Poll::Ready(Err(Ended::Refused(text.to_owned())));
             }
@@ -169,14 +170,17 @@ impl Transmission {
         if self.closing || self.work_debt >= TURN || self.reservation.waits(cx) {
             return Ok(false);
         }
-        if self.begin_batch()? {
+        let room = self.session.room(cx.waker());
+        if self.begin_batch(room)? {
             return Ok(true);
         }
         if self.reservation.is_short() {
             // Room may have become free meanwhile.
             return Ok(!self.reservation.waits(cx));
         }
-        if self.full() && !self.inbox.is_amid_data() {
+        // Without room it reads on as far as the inbox goes, to notice a client that leaves.
+        let may_not_read = self.full() || room == 0 && self.inbox.is_laden();
+        if may_not_read && !self.inbox.is_amid_data() {
             return Ok(false);
         }
         match self.inbox.poll_read(cx, &mut *self.transport) {
@@ -188,16 +192,17 @@ impl Transmission {
                 self.closing = self.is_gone;
             }
         }
-        self.begin_batch()?;
+        self.begin_batch(room)?;
         Ok(true)
     }
 
-    /// Starts the completely buffered requests, as far as the turn allows. Returns whether there
-    /// were any.
-    fn begin_batch(&mut self) -> Result<bool, Ended> {
+    /// Starts the completely buffered requests, as far as the turn and the session's `room` allow.
+    /// Returns whether there were any.
+    fn begin_batch(&mut self, room: usize) -> Result<bool, Ended> {
         let mut any = false;
         loop {
-            let is_full = self.full() && !self.inbox.is_amid_data();
+            let has_no_room = self.full() || self.requests.len() >= room;
+            let is_full = has_no_room && !self.inbox.is_amid_data();
             if self.closing || self.work_debt >= TURN || is_full {
                 break;
             }

@@ -138,6 +138,63 @@ async fn a_stalled_client_is_cut_only_when_others_wait() {
     assert_eq!(server.guests(), 1, "the stalled one is gone");
 }
 
+/// What a session has no room for stays with the client, which is noticed when it leaves.
+#[tokio::test]
+async fn a_client_is_not_read_without_room_until_it_leaves() {
+    let (export, mut requests) = Held::new(MIB);
+    let (room, is_left) = (Arc::clone(&export.room), Arc::clone(&export.is_left));
+    let (_server, mut raw) = serve(export, ServerOptions::default());
+    raw.go(false, &[]).await;
+    room.store(2, Ordering::SeqCst);
+    raw.send(&request(CMD_READ, 1, 0, 512).bytes()).await;
+    let first = requests.recv().await.unwrap();
+    room.store(0, Ordering::SeqCst);
+    raw.send(&request(CMD_READ, 2, 0, 512).bytes().repeat(3)).await;
+    assert_eq!(begun(&mut requests).await.len(), 0);
+    // An answer is an occasion to look again.
+    room.store(2, Ordering::SeqCst);
+    drop(first);
+    assert_eq!(raw.simple().await, (5, 1));
+    let rest = begun(&mut requests).await;
+    assert_eq!(rest.len(), 3);
+    room.store(0, Ordering::SeqCst);
+    drop(raw);
+    let left = async {
+        while !is_left.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, left).await.expect("the connection looks whether its client is there");
+}
+
+/// A client that takes a little of a large answer now and then holds its memory for others' time.
+#[tokio::test]
+async fn a_client_that_takes_little_of_much_is_cut_when_others_wait() {
+    let options = ServerOptions {
+        max_bytes: 32 * MIB,
+        max_export_bytes: 32 * MIB,
+        stall: Duration::from_millis(300),
+        ..Default::default()
+    };
+    let (server, mut slow) = serve(Ram::new("ram", 32 * MIB), options);
+    slow.go(false, &[]).await;
+    slow.request(request(CMD_READ, 1, 0, 30 * MIB), &[]).await;
+    assert_eq!(slow.simple().await, (0, 1));
+    // More than what makes a client a stalled one, whatever it holds.
+    let takes = tokio::spawn(async move {
+        loop {
+            slow.receive(200 * KIB as usize).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let mut other = connect(&server);
+    other.go(false, &[]).await;
+    other.request(request(CMD_READ, 1, 0, 8 * MIB), &[]).await;
+    let answer = tokio::time::timeout(Duration::from_secs(5), other.simple()).await;
+    assert_eq!(answer.expect("a turn"), (0, 1));
+    takes.abort();
+}
+
 /// Whoever does not open an export takes no place of those who do.
 #[tokio::test]
 async fn connections_that_negotiate_have_places_of_their_own() {

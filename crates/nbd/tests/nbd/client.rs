@@ -9,8 +9,8 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{
-    Buffer, Client, ClientError, ClientOptions, Extent, Failure, Listener, Peer, Server,
-    ServerOptions, Uri,
+    Buffer, Client, ClientError, ClientOptions, Command, Extent, Failure, Listener, Peer,
+    ReconnectingClient, Server, ServerOptions, Uri,
 };
 use undercroft_random::SplitMix64 as Random;
 
@@ -71,6 +71,35 @@ async fn compare_with_vector(client: &Client, size: u64, rounds: u32) {
     }
     client.flush().await.unwrap();
     client.cache(0, size).await.unwrap();
+}
+
+/// A server need not make durable over one connection what it was given over another.
+#[tokio::test]
+async fn a_connection_is_replaced_when_all_is_answered() {
+    let (held, mut requests) = Held::new(MIB);
+    let server = Server::new(Arc::new(held), ServerOptions::default());
+    let dial = async || over(&server, &ClientOptions::default()).await;
+    let line = Arc::new(ReconnectingClient::new("a line".to_owned(), dial().await));
+    let channel = line.channel(std::future::pending()).await.unwrap();
+    let number = channel.number();
+    let writing =
+        tokio::spawn(
+            async move { channel.write(0, vec![Bytes::from_static(&[1; 512])], false).await },
+        );
+    let write = requests.recv().await.unwrap();
+    let (again, replaced) = (dial().await, Arc::clone(&line));
+    let replacing = tokio::spawn(async move { replaced.replace(number, again).await });
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    assert!(!replacing.is_finished() && requests.try_recv().is_err(), "it did not wait");
+    write.reply.done();
+    writing.await.unwrap().unwrap();
+    let flush = requests.recv().await.unwrap();
+    assert_eq!(flush.command, Command::Flush);
+    flush.reply.done();
+    replacing.await.unwrap().unwrap();
+    // Another one has come in between.
+    let refused = line.replace(number + 1, dial().await).await;
+    assert!(matches!(refused, Err(ClientError::Lost(_))), "{refused:?}");
 }
 
 #[tokio::test]

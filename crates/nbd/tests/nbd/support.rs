@@ -1,6 +1,8 @@
 //! What the tests share: exports to serve, and a client that says exactly what it is told to.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -23,12 +25,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Held {
     pub(crate) info: ExportInfo,
     requests: mpsc::UnboundedSender<Request>,
+    /// How many requests it takes.
+    pub(crate) room: Arc<AtomicUsize>,
+    /// Whether a client has left without notice.
+    pub(crate) is_left: Arc<AtomicBool>,
 }
 
 impl Held {
     pub(crate) fn new(size: u64) -> (Held, mpsc::UnboundedReceiver<Request>) {
         let (requests, receiver) = mpsc::unbounded_channel();
-        (Held { info: Ram::new("held", size).info, requests }, receiver)
+        let (room, is_left) = (Arc::new(usize::MAX.into()), Arc::default());
+        (Held { info: Ram::new("held", size).info, requests, room, is_left }, receiver)
     }
 }
 
@@ -64,6 +71,14 @@ impl Session for Held {
     fn serve(&mut self, requests: &mut Vec<Request>) -> u64 {
         requests.drain(..).for_each(|request| self.start(request));
         0
+    }
+
+    fn room(&mut self, _: &Waker) -> usize {
+        self.room.load(Ordering::SeqCst)
+    }
+
+    fn no_more(&mut self, is_gone: bool) {
+        self.is_left.fetch_or(is_gone, Ordering::SeqCst);
     }
 }
 

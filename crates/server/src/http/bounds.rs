@@ -1,6 +1,7 @@
 //! Limits the connections of the HTTP listener: their number, and the duration of each, whatever
 //! its client does. So the listener needs only a few of the file descriptors, which are meant for
-//! the clients of volumes.
+//! the clients of volumes. And limits the work for pages, whose makers share threads with the
+//! volumes' stores.
 //!
 //! A connection that carries events lasts as long as its client reads them. It has its place among
 //! the viewers, whose number is limited too, and gives back its place among the others.
@@ -18,7 +19,7 @@ use axum::serve::IncomingStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 use undercroft_nbd::{Peer, Transport, UnixSocket};
 
 /// Most connections at a time; further ones wait until one ends.
@@ -32,6 +33,10 @@ const STALLS: Duration = Duration::from_secs(10);
 
 /// Pause after accepting a connection failed, for example for lack of file descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// How many times as long as a page took nobody gets another one, and how long at most.
+const RESTS: u32 = 4;
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// What the HTTP listener listens on.
 pub(crate) enum Socket {
@@ -64,6 +69,32 @@ pub(super) struct Bounded {
 impl Bounded {
     pub(super) fn new(socket: Socket) -> Bounded {
         Bounded { socket, free: Arc::new(Semaphore::new(CONNECTIONS)) }
+    }
+}
+
+/// Lets pages be made one at a time, with rests in between: so they take a fifth of a thread at
+/// most, however many ask for them.
+#[derive(Clone)]
+pub(super) struct Turns(Arc<Semaphore>);
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Turns {
+    /// Makes a page when it is its turn.
+    pub(super) async fn make<T>(&self, page: impl Future<Output = T>) -> T {
+        let turn = Arc::clone(&self.0).acquire_owned().await;
+        let began = Instant::now();
+        let made = page.await;
+        let rest = (RESTS * began.elapsed()).min(REST_MAX);
+        tokio::spawn(async move {
+            sleep(rest).await;
+            drop(turn);
+        });
+        made
     }
 }
 
@@ -203,10 +234,22 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::future::join_all;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::time::Instant;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_leave_time_to_others() {
+        let (turns, took, began) = (Turns::default(), Duration::from_millis(100), Instant::now());
+        join_all((0..8).map(|_| turns.make(async { sleep(took).await }))).await;
+        assert!(began.elapsed() >= took * (7 * (1 + RESTS) + 1), "{:?}", began.elapsed());
+        // One that comes later does not wait.
+        sleep(took * RESTS * 2).await;
+        let began = Instant::now();
+        turns.make(sleep(took)).await;
+        assert!(began.elapsed() < took * 2, "{:?}", began.elapsed());
+    }
 
     /// A connection with room for few bytes, and its client.
     fn connection(is_viewer: bool) -> (Connection, tokio::io::DuplexStream, Arc<Semaphore>) {

@@ -20,7 +20,7 @@ use axum::routing::get;
 use tokio::sync::watch;
 use undercroft_nbd::Peer;
 
-use self::bounds::{Bounded, Client, Socket};
+use self::bounds::{Bounded, Client, Socket, Turns};
 use self::events::Watched;
 use self::hosts::Hosts;
 use self::scrape::Format;
@@ -61,12 +61,13 @@ pub(crate) async fn serve(
     let door = middleware::from_fn_with_state((about.clone(), rights.clone()), admit);
     let watched = Watched { live, rights, stop: stop.clone() };
     let pages = Router::new()
-        .route("/", get(events::page))
-        .route("/live/{file}", get(events::file))
-        .route("/events", get(events::events).with_state(watched))
         .route("/stats", get(stats))
         .route("/advice", get(advice))
         .route("/metrics", get(metrics))
+        .route_layer(middleware::from_fn_with_state(Turns::default(), in_turn))
+        .route("/", get(events::page))
+        .route("/live/{file}", get(events::file))
+        .route("/events", get(events::events).with_state(watched))
         .route("/healthz", get(health))
         .route("/healthz/{volume}", get(volume_health))
         .layer(door)
@@ -120,6 +121,11 @@ async fn admit(
     let help = "the page demands what is in the server's http-token-file, as `Authorization: \
                 Bearer TOKEN`; `undercroft stats` sends it with --token-file FILE\n";
     (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], help).into_response()
+}
+
+/// Makes a page that costs work when it is its turn.
+async fn in_turn(State(turns): State<Turns>, request: Request, next: Next) -> Response {
+    turns.make(next.run(request)).await
 }
 
 async fn stats(State(about): State<About>) -> Response {

@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
 
 use serde::Serialize;
 use undercroft_nbd::{Command, Failure, Peer, Refusal, Request, Session};
@@ -172,6 +173,10 @@ impl<S: Session> Session for Access<S> {
         requests.iter().for_each(|request| counts.count(request));
         self.client.count(counts);
         self.next.serve(requests)
+    }
+
+    fn room(&mut self, waker: &Waker) -> usize {
+        self.next.room(waker)
     }
 
     fn no_more(&mut self, is_gone: bool) {

@@ -1,16 +1,19 @@
 //! Limits of requests and bytes per second, of a volume and of each of its clients: the layer in
 //! which requests wait until they may pass. Who is next is decided in `shares.rs`.
 //!
-//! The requests of a connection keep their order. The waiting requests of a connection that ends
-//! are dropped, so that nobody waits for them. Limits may change at any time, also for the requests
-//! that wait.
+//! The requests of a connection keep their order. While one of them waits, the others stay with the
+//! client, so that they hold no memory that others need; for one that waits its connection sets
+//! memory aside. The waiting request of a connection that ends is dropped, so that nobody waits for
+//! it. Limits may change at any time, also for the requests that wait.
 
 mod shares;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
+use futures_util::task::AtomicWaker;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -53,6 +56,8 @@ struct ConnectionQueue {
     waiting: AtomicUsize,
     /// Work done for requests that have waited, see [`Session::serve`].
     work_debt: AtomicU64,
+    /// The connection's task, if it waits until none of its requests waits.
+    task: AtomicWaker,
 }
 
 impl Limiter {
@@ -102,13 +107,19 @@ impl Limiter {
 impl ConnectionQueue {
     /// Passes on a request that has waited.
     fn pass(&self, request: Request) {
-        if self.connection.is_revoked() {
-            refuse(request);
-        } else {
-            let work = sleep_lock(&self.session).serve(&mut vec![request]);
-            self.work_debt.fetch_add(work, Ordering::Relaxed);
+        {
+            let mut session = sleep_lock(&self.session);
+            // A later request cannot be served before this one, since that takes the lock; and its
+            // answer finds that none waits any more.
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            if self.connection.is_revoked() {
+                refuse(request);
+            } else {
+                let work = session.serve(&mut vec![request]);
+                self.work_debt.fetch_add(work, Ordering::Relaxed);
+            }
         }
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.task.wake();
     }
 }
 
@@ -157,6 +168,7 @@ impl RateLimit {
             connection,
             waiting: AtomicUsize::new(0),
             work_debt: AtomicU64::new(0),
+            task: AtomicWaker::new(),
         });
         RateLimit { limiter, queue, runtime }
     }
@@ -212,6 +224,14 @@ impl Session for RateLimit {
         }
         let work = while_others_wait(|| session.serve(&mut passing));
         work + self.queue.work_debt.swap(0, Ordering::Relaxed)
+    }
+
+    fn room(&mut self, waker: &Waker) -> usize {
+        if self.is_free() {
+            return usize::MAX;
+        }
+        self.queue.task.register(waker);
+        usize::from(self.queue.waiting.load(Ordering::SeqCst) == 0)
     }
 
     fn no_more(&mut self, is_gone: bool) {

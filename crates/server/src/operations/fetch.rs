@@ -35,14 +35,19 @@ impl Shard {
         self.counters.store_reads += 1;
         match ended.result {
             Ok(_) if ended.is_lost => {}
-            Ok(content) => record.state.content = content,
+            Ok(content) => {
+                record.state.content = content;
+                record.is_suspect = false;
+            }
             Err(failed) => {
                 self.counters.read_failures += 1;
+                record.is_suspect = !ended.is_alone;
                 // The error belongs to the operation that started the fetch and to the reads that
-                // joined it.
-                let mut first = true;
+                // joined it, unless it may be that of another block: then they fetch theirs alone.
+                let (mut first, is_alone) = (true, ended.is_alone);
                 while let Some(op) = record.queue.front() {
-                    if !first && !matches!(op.job.kind, JobKind::Read | JobKind::Prefetch) {
+                    let joined = matches!(op.job.kind, JobKind::Read | JobKind::Prefetch);
+                    if !(first || is_alone && joined) {
                         break;
                     }
                     first = false;

@@ -16,7 +16,7 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use undercroft_frames::Memory;
 use undercroft_nbd::{ClientOptions, Server, ServerOptions, Tls, TlsKeys};
 use undercroft_store::{AWAY, Facts, OpenOptions};
@@ -277,10 +277,17 @@ pub(crate) async fn close(
     state: Option<&StateFolder>,
 ) -> Result<(), Unwritten> {
     if let Some(state) = state {
-        state.save_by(volume, StateFolder::save_last).await;
+        // A folder that hangs must not keep the volume from being closed.
+        let patience = volume.config().close_patience;
+        if timeout(patience, state.save_by(volume, StateFolder::save_last)).await.is_err() {
+            let name = &volume.config().name;
+            tracing::warn!(volume = name, "the state folder is slow: the cache may not be saved");
+        }
     }
     volume.close().await?;
-    state.into_iter().for_each(|state| state.mark_clean(volume));
+    if let Some(state) = state {
+        state.mark_clean(volume).await;
+    }
     Ok(())
 }
 

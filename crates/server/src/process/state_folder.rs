@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::config::Write;
 use crate::exports::ExportTable;
@@ -114,9 +114,12 @@ impl StateFolder {
         }
     }
 
-    pub(crate) fn mark_clean(&self, volume: &Volume) {
+    /// Removes the mark of a volume that has ended in order; waits a second for that.
+    pub(crate) async fn mark_clean(&self, volume: &Volume) {
+        let mark = self.mark(volume);
         // The mark exists only for write-back volumes.
-        let _ = fs::remove_file(self.mark(volume));
+        let removed = spawn_blocking(move || fs::remove_file(mark));
+        let _ = timeout(Duration::from_secs(1), removed).await;
     }
 }
 
@@ -158,17 +161,43 @@ mod tests {
 
     use super::*;
     use crate::config::Settings;
-    use crate::process::run::open_volume;
+    use crate::process::run::{close, open_volume};
     use crate::process::surroundings::Surroundings;
+
+    /// A folder, and a volume that takes a second to be closed if it has to wait.
+    async fn opened(folder: &Path) -> (StateFolder, Arc<Volume>) {
+        let state = StateFolder::open(folder.to_owned()).unwrap();
+        let volumes = [Settings::volume("v=mem:,size=4MiB,cache=1MiB").unwrap()];
+        let mut config = Settings::default().set("volume", volumes.to_vec()).config().unwrap();
+        config.volumes[0].close_patience = Duration::from_secs(1);
+        let (options, surroundings) = (ClientOptions::default(), Surroundings::default());
+        (state, open_volume(&config.volumes[0], &options, &surroundings).await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_hangs_keeps_no_volume_from_being_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, volume) = opened(folder.path()).await;
+        let (sender, ended) = std::sync::mpsc::channel::<()>();
+        let (saving, locked) = (Arc::clone(&state.saving), Arc::new(std::sync::Barrier::new(2)));
+        let at = Arc::clone(&locked);
+        let hangs = std::thread::spawn(move || {
+            let _saving = saving.lock().unwrap();
+            at.wait();
+            let _ = ended.recv();
+        });
+        locked.wait();
+        let closed = timeout(Duration::from_secs(20), close(&volume, Some(&state))).await;
+        closed.expect("it waits for the folder").unwrap();
+        assert!(volume.answers.is_closing() && !state.content(&volume).exists());
+        drop(sender);
+        hangs.join().unwrap();
+    }
 
     #[tokio::test]
     async fn states_are_saved_one_after_another_and_the_last_is_the_last() {
         let folder = tempfile::tempdir().unwrap();
-        let state = StateFolder::open(folder.path().to_owned()).unwrap();
-        let volumes = [Settings::volume("v=mem:,size=4MiB,cache=1MiB").unwrap()];
-        let config = Settings::default().set("volume", volumes.to_vec()).config().unwrap();
-        let (options, surroundings) = (ClientOptions::default(), Surroundings::default());
-        let volume = open_volume(&config.volumes[0], &options, &surroundings).await.unwrap();
+        let (state, volume) = opened(folder.path()).await;
         std::thread::scope(|scope| {
             let save = |_| scope.spawn(|| (0..50).try_for_each(|_| state.save(&volume)));
             for saved in (0..4).map(save).collect::<Vec<_>>() {

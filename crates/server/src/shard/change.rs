@@ -74,7 +74,7 @@ impl Shard {
                 watchers.digests = Some(Digests::new(hasher, slots.len() as u32));
                 level.clients_mut().keep_digests();
                 // Of operations in progress it is not known what they deliver.
-                self.blocks.tell(&Event::ContentsUnknown);
+                level.clients_mut().forget_digests();
             }
         }
         Ok(true)

@@ -118,6 +118,8 @@ pub(crate) struct Active {
     /// Operations that have arrived and not yet taken effect, in order. The first one stays in
     /// front while the store works for it.
     pub(crate) queue: Queue,
+    /// Whether its last fetch failed, and was one of several blocks.
+    pub(crate) is_suspect: bool,
 }
 
 impl Active {

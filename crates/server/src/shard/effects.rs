@@ -51,6 +51,8 @@ pub(crate) struct Fetch {
     pub(crate) memory: Vec<Memory>,
     /// The blocks that the underlying requests evicted.
     pub(crate) piggybacked: Piggybacked,
+    /// Whether it may be joined with neighbours.
+    pub(crate) joins: bool,
 }
 
 /// A write of neighbouring blocks that a client waits for.
@@ -99,6 +101,7 @@ impl StoreRequests {
         self.fetches.dedup_by(|next, one| {
             let joins = one.first + one.memory.len() as u64 == next.first
                 && (one.from, next.from) == (None, None)
+                && (one.joins && next.joins)
                 && Arc::ptr_eq(&one.job, &next.job);
             if joins {
                 one.memory.append(&mut next.memory);

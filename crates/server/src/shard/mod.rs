@@ -272,7 +272,8 @@ impl Shard {
                     }
                     let from = if let Place::Flash(byte) = place { Some(byte) } else { None };
                     let (memory, piggybacked) = (Vec::new(), take(&mut fx.piggybacked));
-                    let fetch = Fetch { first: block, from, job, memory, piggybacked };
+                    let joins = !record.is_suspect;
+                    let fetch = Fetch { first: block, from, job, memory, piggybacked, joins };
                     return fx.store.fetches.push(fetch);
                 }
                 Verdict::Write(bytes, offset) => {

@@ -143,6 +143,24 @@ impl Ranges {
     }
 }
 
+/// A position in a walk through the resident blocks of a range: it goes by the blocks of the range,
+/// or by the handles of the cache if those are fewer when it begins. The cache may grow meanwhile.
+#[derive(Clone, Copy)]
+pub(crate) enum Walk {
+    /// The number of the next block, counted from the first of the range.
+    Blocks(u64),
+    /// The next handle.
+    Handles(u32),
+}
+
+impl Walk {
+    /// The beginning, in a cache of so many slots.
+    pub(crate) fn begin(blocks: &RangeInclusive<u64>, slots: usize) -> Self {
+        let is_short = blocks.end() - blocks.start() < slots as u64;
+        if is_short { Self::Blocks(0) } else { Self::Handles(0) }
+    }
+}
+
 /// The blocks of a range that are keys of a map, in order.
 pub(super) fn common<T>(
     map: &HashMap<u64, T, RandomState>,
@@ -159,25 +177,28 @@ pub(super) fn common<T>(
 
 impl Shard {
     /// Replaces the content of the range's resident blocks for which `is_meant` is true, one step
-    /// at a time from position `from` on. Returns the position of the next step, or `None` at the
-    /// end. Positions count blocks of the range, or handles of the cache if the range has more
-    /// blocks than the cache.
+    /// at a time. Returns the position of the next step, or `None` at the end.
     pub(crate) fn refill_some(
         &mut self,
         blocks: &RangeInclusive<u64>,
-        from: u32,
+        walk: Walk,
         is_meant: fn(&Slot) -> bool,
         content: fn() -> Content,
-    ) -> Option<u32> {
-        let count = blocks.end() - blocks.start() + 1;
-        let to = from.saturating_add(BLOCKS_PER_STEP);
-        let (found, end) = if count <= self.blocks.slots.len() as u64 {
-            let part = blocks.start() + u64::from(from)..=*blocks.end();
-            let part = part.take(BLOCKS_PER_STEP as usize);
-            let resident = |block| self.blocks.level.frame(block).map(|frame| (block, frame));
-            (part.filter_map(resident).collect(), count as u32)
-        } else {
-            self.blocks.level.cache().known().residents_within(from..to)
+    ) -> Option<Walk> {
+        let (found, next) = match walk {
+            Walk::Blocks(from) => {
+                let part = blocks.start() + from..=*blocks.end();
+                let part = part.take(BLOCKS_PER_STEP as usize);
+                let resident = |block| self.blocks.level.frame(block).map(|frame| (block, frame));
+                let to = from + u64::from(BLOCKS_PER_STEP);
+                let is_over = to > blocks.end() - blocks.start();
+                (part.filter_map(resident).collect(), (!is_over).then_some(Walk::Blocks(to)))
+            }
+            Walk::Handles(from) => {
+                let to = from.saturating_add(BLOCKS_PER_STEP);
+                let (found, end) = self.blocks.level.cache().known().residents_within(from..to);
+                (found, (to < end).then_some(Walk::Handles(to)))
+            }
         };
         for (block, frame) in found {
             if !blocks.contains(&block) {
@@ -189,7 +210,7 @@ impl Shard {
                 self.refill(block, frame, content());
             }
         }
-        (to < end).then_some(to)
+        next
     }
 
     /// Ends a range. If the store did its part, `content` is what its blocks hold now.

@@ -235,7 +235,7 @@ impl Link {
     /// Reads the export's size again, over a new connection, since a size is told only when a
     /// connection is opened. Returns the size in bytes.
     pub(super) async fn grow(&self) -> io::Result<u64> {
-        self.channel().await.map_err(|error| self.failed(error))?;
+        let number = self.channel().await.map_err(|error| self.failed(error))?.number();
         // A second connection; the first one continues until this replaces it.
         let again = self.dial(self.id.beside()).await.map_err(|error| self.failed(error))?;
         let size = again.size;
@@ -243,7 +243,7 @@ impl Link {
             return Ok(self.facts().size);
         }
         self.check(&again).map_err(|error| self.failed(error))?;
-        self.line.replace(again.client).await.map_err(|error| self.failed(error))?;
+        self.line.replace(number, again.client).await.map_err(|error| self.failed(error))?;
         attach(self.sender.as_ref(), &self.facts().name, again.mailbox);
         self.facts.write().unwrap_or_else(PoisonError::into_inner).size = size;
         Ok(size)

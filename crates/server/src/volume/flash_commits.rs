@@ -209,7 +209,7 @@ impl FlashCommits {
                     || clock::since(over) > Duration::from_nanos(STAMP_MAX_NS + APART_NS);
                 return if is_past { Gate::Open } else { Gate::Shut };
             }
-            if now + LEFT_NS > stamps.durable.until_ns {
+            if now + LEFT_NS > stamps.durable.until_ns || stamps.are_ahead(now) {
                 self.wants_stamp.store(true, Ordering::SeqCst);
                 return Gate::Shut;
             }
@@ -373,14 +373,16 @@ impl FlashCommits {
 
     /// The stamp of the next commit.
     async fn stamp(&self, is_last: bool) -> io::Result<Stamp> {
-        let (durable, stamped) = {
+        let now = self.now_ns();
+        let (durable, stamped, is_ahead) = {
             let stamps = sleep_lock(&self.stamps);
-            (stamps.durable, stamps.answered)
+            (stamps.durable, stamps.answered, stamps.are_ahead(now))
         };
         let answered = self.answered();
         let changes = answered > stamped || self.running.load(Ordering::SeqCst) > 0;
         let is_wanted = self.wants_stamp.load(Ordering::SeqCst)
-            || changes && self.now_ns() + RENEW_NS > durable.until_ns;
+            || is_ahead
+            || changes && now + RENEW_NS > durable.until_ns;
         if !is_wanted && !is_last {
             return Ok(durable);
         }
@@ -484,6 +486,14 @@ impl FlashCommits {
             Ok(Err(why)) => self.give_up(&why),
             Err(why) => self.give_up(&why.into()),
         }
+    }
+}
+
+impl Stamps {
+    /// Whether the stamp reaches farther ahead than any that is made now: the system's clock was
+    /// set back, and what somebody else changes from now on would be taken for ours.
+    fn are_ahead(&self, now_ns: u64) -> bool {
+        self.is_said && self.durable.until_ns > now_ns + STAMP_MAX_NS
     }
 }
 

@@ -217,7 +217,8 @@ struct State {
     /// Blocks that were written since the last flush, and the time when the first of them was.
     unsynced: usize,
     unsynced_since: Instant,
-    is_syncing: bool,
+    /// Since when a flush of the store runs, or is about to.
+    syncing: Option<Instant>,
 }
 
 impl State {
@@ -258,7 +259,7 @@ impl Pace {
             capacity,
             unsynced: 0,
             unsynced_since,
-            is_syncing: false,
+            syncing: None,
         };
         let (again, is_waiting, first) = Default::default();
         let (state, turn) = (Mutex::new(state), Mutex::default());
@@ -329,7 +330,7 @@ impl Pace {
         let reading = state.reading(now);
         if self.is_many {
             let aim = state.capacity.aim(0, now);
-            return may_start_many(reading, state.is_syncing, state.unsynced, aim);
+            return may_start_many(reading, state.syncing.is_some(), state.unsynced, aim);
         }
         let aim = state.capacity.aim(reading, now);
         may_start(Situation { writing: state.writing, reading, is_pressing, aim })
@@ -339,16 +340,24 @@ impl Pace {
     pub(crate) fn must_sync(&self, now: Instant) -> bool {
         let mut state = sleep_lock(&self.state);
         let (reading, aim) = (state.reading(now), state.capacity.aim(0, now));
-        let room = may_start_many(reading, state.is_syncing, state.unsynced, aim);
-        let must = self.is_many && !state.is_syncing && state.writing == 0 && room == 0;
-        state.is_syncing |= must;
+        let is_syncing = state.syncing.is_some();
+        let room = may_start_many(reading, is_syncing, state.unsynced, aim);
+        let must = self.is_many && !is_syncing && state.writing == 0 && room == 0;
+        if must {
+            state.syncing = Some(now);
+        }
         must
+    }
+
+    /// Since when a flush of the store runs: write-outs beside readers wait for it.
+    pub(crate) fn syncing_since(&self) -> Option<Instant> {
+        sleep_lock(&self.state).syncing
     }
 
     /// A flush of the store begins.
     pub(crate) fn begin_sync(self: &Arc<Self>) -> Syncing {
         let mut state = sleep_lock(&self.state);
-        state.is_syncing = true;
+        state.syncing.get_or_insert_with(clock::now);
         Syncing { pace: Arc::clone(self), covered: state.unsynced }
     }
 }
@@ -380,7 +389,7 @@ impl Syncing {
 
 impl Drop for Syncing {
     fn drop(&mut self) {
-        sleep_lock(&self.pace.state).is_syncing = false;
+        sleep_lock(&self.pace.state).syncing = None;
     }
 }
 
@@ -423,11 +432,11 @@ mod tests {
     fn a_flush_that_is_given_up_holds_nothing_back() {
         let pace = Arc::new(Pace::new(true));
         let syncing = pace.begin_sync();
-        assert!(sleep_lock(&pace.state).is_syncing);
+        assert!(sleep_lock(&pace.state).syncing.is_some());
         drop(syncing);
-        assert!(!sleep_lock(&pace.state).is_syncing);
+        assert!(sleep_lock(&pace.state).syncing.is_none());
         pace.begin_sync().ended(false);
-        assert!(!sleep_lock(&pace.state).is_syncing);
+        assert!(sleep_lock(&pace.state).syncing.is_none());
     }
 
     #[test]

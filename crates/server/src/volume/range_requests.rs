@@ -10,7 +10,7 @@ use crate::answer::Failed;
 use crate::lock::sleep_lock;
 use crate::shard::content::{Content, Slot};
 use crate::shard::event::Event;
-use crate::shard::ranges::RangeKind;
+use crate::shard::ranges::{RangeKind, Walk};
 use crate::volume::store_state::StoreRequest;
 use crate::volume::{Volume, Work};
 
@@ -199,11 +199,12 @@ impl RangeOp {
             if is_ok { |_| true } else { |slot| slot.state.dirty.is_none() };
         // Operations parked behind the range stay parked meanwhile.
         let stays = *kind == RangeKind::Drop && !is_ok;
-        let mut next = (!stays).then_some(0);
-        while let Some(from) = next {
+        let slots = volume.shards.lock(index).blocks.slots.len();
+        let mut next = (!stays).then(|| Walk::begin(blocks, slots));
+        while let Some(walk) = next {
             next = {
                 let mut shard = volume.shards.lock(index);
-                shard.refill_some(blocks, from, is_meant, self.content(is_ok, begun))
+                shard.refill_some(blocks, walk, is_meant, self.content(is_ok, begun))
             };
             if next.is_some() {
                 tokio::task::yield_now().await;

@@ -303,6 +303,8 @@ impl<'v> Work<'v> {
             // Nothing frees frames any more: then nobody may wait for them.
             if !shard.starved.is_empty() && shard.leaving() == 0 {
                 shard.resume_starved(&mut self.fx);
+                // A range may wait for them, and no request at the store may end any more.
+                self.volume.progress.notify_waiters();
             }
             let Blocks { watchers, geometry, .. } = &mut shard.blocks;
             if let Some(flash) = &mut watchers.flash {

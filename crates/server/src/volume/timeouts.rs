@@ -16,8 +16,9 @@ impl Work<'_> {
     fn answer_late(mut self, index: usize, limit: Duration) {
         let (now, volume) = (clock::now(), self.volume);
         let (shard, fx) = self.nth_shard(index);
-        // Those that need a frame wait for whatever is being written out.
-        let writing = shard.dirty.at_store_since().unwrap_or(now);
+        // Those that need a frame wait for whatever is being written out, or for the flush before.
+        let syncing = || volume.pace.as_ref().and_then(|pace| pace.syncing_since());
+        let writing = shard.dirty.at_store_since().or_else(syncing).unwrap_or(now);
         let is_late = |&(job, is_starved): &(&Arc<Job>, bool)| {
             let since = if is_starved { job.started.max(writing) } else { job.started };
             now.saturating_duration_since(since) >= limit

@@ -147,6 +147,30 @@ async fn a_failed_read_is_not_cached_and_reaches_those_who_waited() {
     volume.validate().unwrap();
 }
 
+/// A long read meets a bad sector; others wait for good blocks of it.
+#[tokio::test]
+async fn a_bad_block_fails_no_read_of_its_neighbours() {
+    let store = store_of(16);
+    store.bad_byte.store(7 * BLOCK, Ordering::SeqCst);
+    let volume = open(config(16, "lru"), &store);
+    store.hold_reads.store(true, Ordering::SeqCst);
+    let long = begin(&volume, READ, 0, 16 * BLOCK);
+    let twice = |block, count| [(); 2].map(|()| begin(&volume, READ, block * BLOCK, count * BLOCK));
+    let (good, bad, two) = (twice(3, 1), twice(7, 1), twice(9, 2));
+    settle().await;
+    store.release();
+    assert_eq!(long.await.unwrap().unwrap_err().failure, Failure::Io);
+    for answer in bad {
+        assert_eq!(answer.await.unwrap().unwrap_err().failure, Failure::Io);
+    }
+    for answer in good.into_iter().chain(two) {
+        answer.await.unwrap().unwrap();
+    }
+    // Once together, and then once each.
+    assert_eq!(reads(&store).len(), 5);
+    volume.validate().unwrap();
+}
+
 #[tokio::test]
 async fn a_store_that_keeps_the_buffers_of_a_read_is_an_error() {
     let store = store_of(8);

@@ -84,6 +84,32 @@ async fn a_resized_cache_counts_what_a_resized_level_counts() {
     }
 }
 
+/// A long range is gone through in steps, and the cache grows between two of them.
+#[tokio::test]
+async fn a_cache_that_grows_amid_a_zeroed_range_keeps_none_of_its_blocks() {
+    const ALL: u64 = 3000;
+    for way in [Write::Through, Write::Back] {
+        for pause in 0..16 {
+            let store = TestStore::new((ALL * BLOCK) as usize, 512, 1);
+            let volume = open(VolumeConfig { write: way, ..config(2048, "lru") }, &store);
+            for block in (0..2048).rev() {
+                write(&volume, block * BLOCK, vec![1; 4096]).await.unwrap();
+            }
+            let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
+            let zeroed = begin(&volume, zero, 0, ALL * BLOCK);
+            for _ in 0..pause {
+                tokio::task::yield_now().await;
+            }
+            resize(&volume, 4000).await;
+            zeroed.await.unwrap().unwrap();
+            let data = read(&volume, 0, ALL * BLOCK).await.unwrap();
+            assert!(data.iter().all(|&byte| byte == 0), "{way:?}: after {pause}");
+            flush(&volume).await.unwrap();
+            assert!(store.live().iter().all(|&byte| byte == 0), "{way:?}: store after {pause}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_policy_or_placement_costs_no_cold_cache() {
     for shards in [1, 2] {

@@ -43,6 +43,8 @@ pub struct TestStore {
     pub fail_one_in: AtomicU64,
     /// Everything of this kind fails.
     pub fail_reads: AtomicBool,
+    /// Reads with this byte fail, as with a bad sector; none at first.
+    pub bad_byte: AtomicU64,
     pub fail_writes: AtomicBool,
     /// Reads say that they worked and give back fewer buffers, filled in part.
     pub keep_buffers: AtomicBool,
@@ -124,6 +126,7 @@ impl TestStore {
             alignment,
             fail_one_in: AtomicU64::new(0),
             fail_reads: AtomicBool::new(false),
+            bad_byte: AtomicU64::new(u64::MAX),
             fail_writes: AtomicBool::new(false),
             keep_buffers: AtomicBool::new(false),
             jitter: AtomicBool::new(false),
@@ -230,7 +233,9 @@ impl Store for Shared {
             store.check(offset, length as u64);
             store.inner.lock().unwrap().log.push(Request::Read(offset, length as u64));
             store.pause(&store.hold_reads).await;
-            let fails = store.fails() || store.fail_reads.load(Ordering::SeqCst);
+            let bad = store.bad_byte.load(Ordering::SeqCst);
+            let is_bad = (offset..offset + length as u64).contains(&bad);
+            let fails = store.fails() || store.fail_reads.load(Ordering::SeqCst) || is_bad;
             let mut at = offset as usize;
             for buffer in &mut into {
                 let bytes = (**buffer).as_mut();

@@ -392,3 +392,27 @@ async fn a_write_that_drives_out_its_own_block_leaves_nothing_old() {
         volume.validate().unwrap();
     }
 }
+
+#[tokio::test]
+async fn another_placement_leaves_what_is_on_flash() {
+    let device = TestStore::new((300 * BLOCK) as usize, 4096, seed());
+    let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, seed());
+    let volume = open(with_flash(config(40, "lru"), "300blk,rule=access", 300, &device), &store);
+    for block in 0..200 {
+        read(&volume, block * BLOCK, BLOCK).await.unwrap();
+        settle().await;
+    }
+    for placement in ["eviction", "access"] {
+        let before = flash_of(&volume);
+        let mut next = VolumeConfig::clone(&volume.now());
+        next.placement = placement.parse().unwrap();
+        volume.change(&next).await.unwrap();
+        for block in 0..100 {
+            read(&volume, block * BLOCK, BLOCK).await.unwrap();
+        }
+        // Others are in memory, or another block has their slot.
+        let flash = flash_of(&volume);
+        assert_eq!(flash.ended, before.ended, "{placement}");
+        assert!(flash.hits - before.hits > 50, "{placement}: {flash:?} after {before:?}");
+    }
+}

@@ -2,8 +2,8 @@
 //! one reads from flash only what the store has.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::task::JoinSet;
 use undercroft_nbd::Command;
@@ -31,13 +31,23 @@ struct Life {
 
 /// Begins a life with what another one left. `id`: of the part before.
 async fn begin_life(
-    mut config: VolumeConfig,
+    config: VolumeConfig,
     store: Arc<TestStore>,
     device: Arc<TestStore>,
     id: Option<u64>,
     random: &mut Random,
 ) -> Life {
     let medium = FlashMedium::new(Arc::new(Shared(Arc::clone(&device))));
+    begin_life_on(medium, config, (store, device), id, random).await
+}
+
+async fn begin_life_on(
+    medium: FlashMedium,
+    mut config: VolumeConfig,
+    (store, device): (Arc<TestStore>, Arc<TestStore>),
+    id: Option<u64>,
+    random: &mut Random,
+) -> Life {
     let place = FlashPlace { range: 0..PART, block_bytes: BLOCK as u32, shards: config.shards, id };
     let version: Version = Shared(Arc::clone(&store)).version().await.unwrap();
     let (rule, new) = ("250blk,rule=access".parse().unwrap(), random.next_u64());
@@ -280,6 +290,36 @@ async fn the_stamp_of_an_earlier_server_is_waited_for() {
     let third = begin_life(config(16, "lru"), store, device, id, &mut random).await;
     check(&third, "after the stamp").await;
     assert_eq!(third.found, Err("the store was changed since".to_owned()));
+}
+
+/// The system's clock was wrong: what somebody else changes after it was set right is noticed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_back_lets_no_foreign_change_pass() {
+    let mut random = Random::new(seed());
+    let (store, device) = new_stores(&mut random);
+    let ahead_s = Arc::new(AtomicU64::new(300));
+    let clock = {
+        let ahead_s = Arc::clone(&ahead_s);
+        Arc::new(move || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            (now + Duration::from_secs(ahead_s.load(Ordering::SeqCst))).as_nanos() as u64
+        })
+    };
+    let medium = FlashMedium::with_clock(Arc::new(Shared(Arc::clone(&device))), clock);
+    let stores = (store, device);
+    let life = begin_life_on(medium, config(16, "lru"), stores, None, &mut random).await;
+    for block in 0..200 {
+        read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
+    }
+    until_durable(&life, 150).await;
+    write(&life.volume, 0, vec![1; BLOCK as usize]).await.unwrap();
+    ahead_s.store(0, Ordering::SeqCst);
+    // A stamp is made within half a second, and over after two more.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let (store, device) = cut(&life, false, &mut random);
+    store.put(0, &[9; BLOCK as usize], true);
+    let next = begin_life(config(16, "lru"), store, device, Some(life.id), &mut random).await;
+    assert_eq!(next.found, Err("the store was changed since".to_owned()));
 }
 
 /// Somebody changes the store and has the cache dropped, as the documents say: what lay on flash

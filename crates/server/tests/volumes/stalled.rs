@@ -69,6 +69,30 @@ async fn a_write_that_was_answered_early_is_overtaken_by_none() {
     volume.close().await.unwrap();
 }
 
+/// A flush and a read do not end, so nothing is written out that would free a frame: whoever needs
+/// one is told, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_that_need_a_frame_beside_a_flush_that_hangs_are_told() {
+    let store = TestStore::new(16 << 20, 512, 1);
+    store.takes_many.store(true, SeqCst);
+    let volume = volume(&store, Write::Back);
+    store.flush_ms.store(600_000, SeqCst);
+    store.hold_reads.store(true, SeqCst);
+    let reads = begin(&volume, READ, 4000 * BLOCK, BLOCK);
+    let flushes = begin(&volume, Command::Flush, 0, 0);
+    settle().await;
+    let block = || write_of(vec![1; BLOCK as usize]);
+    let writes: Vec<_> = (0..2000).map(|at| begin(&volume, block(), at * BLOCK, BLOCK)).collect();
+    let mut told = 0;
+    for write in writes {
+        let outcome = tokio::time::timeout(Duration::from_secs(10), write).await;
+        told += usize::from(outcome.expect("it waits for ever").unwrap().is_err());
+    }
+    assert!(told > 0, "all found a frame");
+    is_told(reads.await.unwrap());
+    is_told(flushes.await.unwrap());
+}
+
 /// Memory lent to a read stays lent, and what the store puts there later harms nobody.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_that_was_answered_early_fills_the_cache_later() {
