@@ -25,8 +25,9 @@ extern "C" {
 #define UC_ERROR_REFUSED (-3)  /* the server has no such export, or takes no such hints */
 #define UC_ERROR_LOST (-4)     /* the connection is lost, or was never there */
 #define UC_ERROR_INTERNAL (-5) /* a mistake in the library */
-#define UC_ERROR_UNFLUSHED (-6) /* of a flush: the connection was lost, and made again, while writes
-                                 * had been answered and not flushed. They may be lost */
+#define UC_ERROR_UNFLUSHED (-6) /* of a flush: writes had been answered and not flushed when the
+                                 * connection was lost, or when the server could not make a write
+                                 * durable. They may be lost */
 
 /* The text of the last error on this thread, for people; "" if there was none. It stays until the
  * next error on the same thread. */

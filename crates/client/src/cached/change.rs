@@ -202,10 +202,8 @@ impl Operation {
             }
         }
         if result.is_ok() {
-            result = written.unwrap_or_else(|| shared.send(client, &content, &changed)).await;
-        }
-        if result.is_ok() {
-            self.changed(content.fua);
+            let written = written.unwrap_or_else(|| shared.send(client, &content, &changed));
+            result = self.settle(content.fua, written.await).await;
         }
         shared.hear(answer).await;
         // If this fails, the policy only knows less about the server, and evicts other blocks.
@@ -230,8 +228,8 @@ impl Operation {
         };
         shared.begin_change(&blocks, begin).await;
         for (offset, length) in effects(inner) {
-            self.channel.client.trim(offset, length, false).await?;
-            self.changed(false);
+            let trimmed = self.channel.client.trim(offset, length, false).await;
+            self.settle(false, trimmed).await?;
         }
         Ok(())
     }
@@ -273,11 +271,11 @@ impl Operation {
         let changed = shared.begin_change(&blocks, begin).await;
         let mut result = Ok(());
         for (offset, length) in effects(bytes.clone()) {
-            result = self.channel.client.write_zeroes(offset, length, 0, fua).await;
+            let zeroed = self.channel.client.write_zeroes(offset, length, 0, fua).await;
+            result = self.settle(fua, zeroed).await;
             if result.is_err() {
                 break;
             }
-            self.changed(fua);
         }
         let zeroes = Bytes::from(vec![0; shared.shape.block as usize]);
         for changed in changed {

@@ -181,9 +181,10 @@ impl CachedClient {
                 return Err(ClientError::Unflushed);
             }
             let flushed = shared.line.flush(&operation.channel).await;
-            // A failure reports the loss as well. The cache must not keep what the server has lost.
-            if flushed.is_err() && shared.tells_loss_since(told) {
-                shared.lock().forget_all();
+            if flushed.is_err() {
+                // That reports the loss as well.
+                shared.tells_loss_since(told);
+                shared.forget_lost(&flushed);
             }
             flushed
         })

@@ -3,13 +3,14 @@
 //! When a connection is lost, its operations fail, and the next operation reconnects. The cache is
 //! then emptied: the server may have lost writes that were not flushed, and somebody else may have
 //! written meanwhile. So later reads return what the server has. FLUSH reports what may be lost
-//! (`undercroft_nbd::ReconnectingClient`).
+//! (`undercroft_nbd::ReconnectingClient`). The same holds after a FLUSH, or a change with FUA, that
+//! the server answers with EIO: it may be a client itself, and its server may have lost something.
 
 use std::sync::Arc;
 
 use tokio::sync::OwnedRwLockReadGuard;
 use undercroft_hints::{Abilities, ClientId, Follow, Mailbox};
-use undercroft_nbd::{Channel, Client, ClientError, Uri, connect_again};
+use undercroft_nbd::{Channel, Client, ClientError, Failure, Uri, connect_again};
 
 use super::{CachedOptions, Shared, Turn};
 
@@ -135,15 +136,34 @@ impl Operation {
         }
     }
 
-    /// A change was answered; with `fua` it is durable.
-    pub(super) fn changed(&self, fua: bool) {
-        if !fua {
-            self.shared.line.changed(&self.channel);
+    /// Processes the answer to a change, which with `fua` is durable or has failed.
+    ///
+    /// # Errors
+    /// The change failed.
+    pub(super) async fn settle(
+        &self,
+        fua: bool,
+        answer: Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        let settled = self.shared.line.settle(&self.channel, fua, answer).await;
+        if fua {
+            self.shared.forget_lost(&settled);
         }
+        settled
     }
 }
 
 impl Shared {
+    /// Empties the cache if the server could not make something durable: it may have lost what it
+    /// had answered, to this client or to others, and the cache must not keep that.
+    pub(super) fn forget_lost(&self, ended: &Result<(), ClientError>) {
+        if let Err(ClientError::Server { failure: Failure::Io, .. }) = ended {
+            let mut state = self.lock();
+            state.forget_all();
+            state.keep_data(&(0..u64::MAX));
+        }
+    }
+
     async fn connect_again(&self) -> Result<Client, ClientError> {
         // Operations on the lost connection end soon; after this they no longer touch the cache.
         let _alone = self.running.write().await;

@@ -505,6 +505,42 @@ async fn a_flush_says_once_that_answered_writes_may_be_lost() {
     assert_eq!((stats.reconnections, stats.resident_blocks), (2, 2));
 }
 
+/// The server stays, and what it had answered is lost below it: it says so by EIO, once.
+#[tokio::test]
+async fn a_change_that_cannot_be_made_durable_tells_of_a_loss() {
+    let block = |byte| Bytes::from(vec![byte; BLOCK as usize]);
+    for zeroes in [false, true] {
+        let served = Volume::new(10 * BLOCK, 1, ALL, 1).serve().await;
+        let client = connect(&served, &options(8, "lru", Report::Evictions, 1)).await;
+        client.write(0, block(1), false).await.expect("a write");
+        served.volume.disk().lose();
+        served.volume.disk().fail_one_in = 1;
+        let failed = match zeroes {
+            false => client.write(BLOCK, block(2), true).await,
+            true => client.write_zeroes(BLOCK, BLOCK, true).await,
+        };
+        assert!(matches!(failed, Err(ClientError::Server { .. })), "{failed:?}");
+        served.volume.disk().fail_one_in = 0;
+        assert_eq!(client.read(0, 1).await.expect("a read")[..], [0], "it was lost");
+        assert_eq!(client.flush().await, Err(ClientError::Unflushed));
+        client.flush().await.expect("it was said");
+    }
+}
+
+/// Another client wrote what is lost, and this one has read it.
+#[tokio::test]
+async fn a_flush_that_fails_leaves_nothing_in_the_cache() {
+    let served = Volume::new(10 * BLOCK, 1, ALL, 1).serve().await;
+    let client = connect(&served, &options(8, "lru", Report::Evictions, 1)).await;
+    served.volume.disk().bytes[0] = 7;
+    assert_eq!(client.read(0, 1).await.expect("a read")[..], [7]);
+    served.volume.disk().lose();
+    served.volume.disk().fail_one_in = 1;
+    assert!(matches!(client.flush().await, Err(ClientError::Server { .. })));
+    served.volume.disk().fail_one_in = 0;
+    assert_eq!(client.read(0, 1).await.expect("a read")[..], [0]);
+}
+
 #[tokio::test]
 async fn another_export_in_the_place_of_a_lost_one_is_refused() {
     let mut served = Volume::new(10 * BLOCK, 1, ALL, 1).serve().await;

@@ -130,8 +130,7 @@ impl Served {
         while !self.volume.disk().is_quiet() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let mut disk = self.volume.disk();
-        disk.bytes = disk.durable.clone();
+        self.volume.disk().lose();
     }
 
     /// It comes back, in the same place.
@@ -269,6 +268,11 @@ fn changes(command: &Command) -> bool {
 }
 
 impl Disk {
+    /// What is not durable is lost, as by a server below.
+    pub(crate) fn lose(&mut self) {
+        self.bytes = self.durable.clone();
+    }
+
     fn is_quiet(&self) -> bool {
         self.changing.is_empty() && self.messages_in_flight == 0
     }
