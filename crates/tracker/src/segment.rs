@@ -10,9 +10,9 @@ mod mapping;
 mod open;
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -115,6 +115,9 @@ pub struct Segment {
     map: Mapping,
     layout: Layout,
     path: PathBuf,
+    /// Device and inode of its file, by which it is told from another one of that name: processes
+    /// of several namespaces may have the same number. Zeroes without a file.
+    inode: (u64, u64),
     /// Whether it may be written.
     writable: bool,
 }
@@ -142,7 +145,7 @@ impl Segment {
         let made = match make(format!("{NAME}{pid}")) {
             // It belongs to a program of another user that started this one by `exec`, for example
             // after giving up root's rights. It cannot be removed.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 make(format!("{NAME}{pid}.{}", rustix::process::geteuid().as_raw()))
             }
             made => made,
@@ -159,7 +162,8 @@ impl Segment {
         ftruncate(file, layout.bytes() as u64)?;
         fallocate(file, FallocateFlags::empty(), 0, HEADER as u64 * 8)?;
         let map = Mapping::of_file(file, layout.bytes(), true)?;
-        let segment = Segment { map, layout, path: path.to_owned(), writable: true };
+        let inode = inode(file)?;
+        let segment = Segment { map, layout, path: path.to_owned(), inode, writable: true };
         segment.write_header(pool);
         Ok(segment)
     }
@@ -171,7 +175,8 @@ impl Segment {
     pub fn anonymous(pool: u64) -> io::Result<Segment> {
         let layout = Layout::for_pool(pool);
         let map = Mapping::anonymous(layout.bytes())?;
-        let segment = Segment { map, layout, path: PathBuf::new(), writable: true };
+        let (path, inode) = (PathBuf::new(), (0, 0));
+        let segment = Segment { map, layout, path, inode, writable: true };
         segment.write_header(pool);
         segment.set_state(State::Ready);
         Ok(segment)
@@ -213,7 +218,7 @@ impl Segment {
     }
 
     fn map_file(file: &File, path: &Path, writable: bool) -> io::Result<Segment> {
-        let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        let wrong = |what: &str| io::Error::new(ErrorKind::InvalidData, what.to_owned());
         let bytes = file.metadata()?.len() as usize;
         if bytes < HEADER * 8 {
             return Err(wrong("too short for a tracker's segment"));
@@ -232,7 +237,7 @@ impl Segment {
         if layout.bytes() > bytes {
             return Err(wrong("the segment is shorter than its header says"));
         }
-        Ok(Segment { map, layout, path: path.to_owned(), writable })
+        Ok(Segment { map, layout, path: path.to_owned(), inode: inode(file)?, writable })
     }
 
     /// Allocates all pages but those of contents and heads. Until then only the header may be
@@ -244,15 +249,22 @@ impl Segment {
         self.allocate(0..self.layout.table_bytes())
     }
 
+    /// Opens its file for writing.
+    fn own_file(&self) -> io::Result<File> {
+        let file = open::to_write(&self.path)?;
+        if inode(&file)? == self.inode { Ok(file) } else { Err(ErrorKind::PermissionDenied.into()) }
+    }
+
     /// Allocates the pages of a range of bytes.
     fn allocate(&self, bytes: Range<usize>) -> io::Result<()> {
-        match open::to_write(&self.path) {
+        match self.own_file() {
             Ok(file) => {
                 let (start, length) = (bytes.start as u64, bytes.len() as u64);
                 Ok(fallocate(&file, FallocateFlags::empty(), start, length)?)
             }
-            // The program was started by root, and has become another user since.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            // The program was started by root, and has become another user since; or another file
+            // has the name.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 self.map.populate(bytes.start / 8..bytes.end / 8)
             }
             Err(error) => Err(error),
@@ -267,7 +279,7 @@ impl Segment {
         match self.word(CONTENTS).load(Acquire) {
             0 => {}
             1 => return Ok(()),
-            _ => return Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+            _ => return Err(io::Error::from(ErrorKind::PermissionDenied)),
         }
         if let Some(folder) = self.path.parent() {
             let layout = &self.layout;
@@ -287,7 +299,7 @@ impl Segment {
     /// # Errors
     /// The error of the system: no room, or the program is another user's.
     pub fn open_to_record(&self) -> io::Result<Segment> {
-        let file = open::to_write(&self.path)?;
+        let file = self.own_file()?;
         let segment = Self::map_file(&file, &self.path, true)?;
         let ring = segment.layout.calls();
         let (start, bytes) = (ring.start as u64 * 8, ring.len() as u64 * 8);
@@ -337,7 +349,7 @@ impl Segment {
     /// # Errors
     /// The error of the system: only the program's user and root may do this.
     pub fn set_score(&self, precision: f64, recall: f64) -> io::Result<()> {
-        let file = open::to_write(&self.path)?;
+        let file = self.own_file()?;
         for (word, share) in [(PRECISION_PPM, precision), (RECALL_PPM, recall)] {
             let ppm = (share.clamp(0.0, 1.0) * 1e6) as u64;
             file.write_all_at(&ppm.to_ne_bytes(), word as u64 * 8)?;
@@ -396,6 +408,12 @@ fn free_memory(folder: &Path) -> io::Result<u64> {
     let room = statvfs(folder)?;
     let free = room.f_bavail.saturating_mul(room.f_frsize);
     Ok(free.min(groups::memory_limit().unwrap_or(free)))
+}
+
+/// Device and inode of a file.
+fn inode(file: &File) -> io::Result<(u64, u64)> {
+    let metadata = file.metadata()?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// The largest layout up to `pool` for which the folder has room and control groups leave memory.

@@ -18,9 +18,6 @@ use crate::sender::Places;
 use crate::table::{GRANULE, Table};
 use crate::{now_us, text};
 
-/// Default folder of segments.
-pub const DEFAULT_DIR: &str = "/dev/shm";
-
 /// The counters of a tracker. All count from the start of the first process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {

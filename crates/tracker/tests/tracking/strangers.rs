@@ -36,6 +36,18 @@ fn a_pipe_holds_up_neither_a_check_nor_a_start() {
     assert!(segment.fill().is_err() && segment.set_score(1.0, 1.0).is_err());
 }
 
+/// Containers that share the folder have processes of the same number.
+#[test]
+fn another_file_of_its_name_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let segment = Segment::create(folder.path(), 16 << 20).unwrap();
+    std::fs::remove_file(segment.path()).unwrap();
+    std::fs::write(segment.path(), "another's").unwrap();
+    segment.fill().unwrap();
+    segment.fill_contents().unwrap();
+    assert_eq!(std::fs::read(segment.path()).unwrap(), b"another's");
+}
+
 #[test]
 fn a_link_is_not_followed() {
     let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
