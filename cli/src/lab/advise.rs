@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use undercroft_adviser::{Advice, Assumption, Finding, Words};
+use undercroft_policy::Awareness;
 use undercroft_sim::advise::{self, Figure, Prices, Question, Study};
 use undercroft_sim::{DerivedEvictions, Evictions, LevelSpec, Progress, Size, parse_policies};
 use undercroft_trace::DenseTrace;
@@ -178,16 +179,22 @@ fn load(args: &Args) -> Result<Loaded, Error> {
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let source = args.source.to_string_lossy();
     if live::is_uri(&source) {
-        if args.l1.is_some() || args.l2.is_some() || args.exact {
-            let what =
-                "--l1, --l2 and --exact are for traces; a running server knows its own cache";
+        let TraceOptions { format, block, unit } = &args.options;
+        let of_traces = [
+            args.l1.is_some() || args.l2.is_some() || args.exact,
+            args.report.report.is_some() || args.prices.memory_price.is_some(),
+            format.is_some() || block.is_some() || unit.is_some(),
+        ];
+        if of_traces.contains(&true) {
+            let what = "--l1, --l2, --exact, --report, prices, --format, --block and --unit are \
+                        for traces; a running server knows its own cache";
             return Err(Error::Usage(what.to_owned()));
         }
         return live::show(&source, &args.server, args.json);
     }
     let started = Instant::now();
     let policies = parse_policies(&args.policy)?;
-    if let Some(aware) = policies.iter().find(|policy| policy.info().is_content_aware()) {
+    if let Some(aware) = policies.iter().find(|policy| Awareness::of(policy).is_some()) {
         let what = format!("--policy {aware}: content-aware policies are compared by simulate");
         return Err(Error::Usage(what));
     }

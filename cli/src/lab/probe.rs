@@ -43,13 +43,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
             return Err(Error::Usage(what.into()));
         }
     };
-    let blocks_max = match args.most {
-        Size::Bytes(most) => most / u64::from(block_bytes.unwrap_or(4096)),
-        Size::Blocks(blocks) => blocks,
+    let (blocks_max, bytes_max) = match args.most {
+        Size::Bytes(bytes) => (u64::MAX, bytes),
+        Size::Blocks(blocks) => (blocks, u64::MAX),
         Size::Percent(_) => return Err(Error::Usage("--most: a share of what?".into())),
     };
     let options = args.tls.client(Some(&args.uri))?;
-    let how = ProbeOptions { blocks_max, block_bytes, seed: args.seed, options };
+    let how = ProbeOptions { blocks_max, bytes_max, block_bytes, seed: args.seed, options };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let probed = runtime.block_on(probe(&args.uri, &how));
     let probed = probed.map_err(|error| Error::Work(format!("{}: {error}", args.uri)))?;

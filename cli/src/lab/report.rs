@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 pub(crate) struct ReportOption {
     /// Write a page of HTML with curves and tables too, which needs no network
     #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    pub(crate) report: Option<PathBuf>,
 }
 
 impl ReportOption {

@@ -203,6 +203,36 @@ async fn clients_share_the_limit_of_a_volume_evenly() {
     assert_eq!(server.stop(), 0);
 }
 
+/// What waits for a client's limit holds no memory that others need.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_beyond_a_limit_stay_with_their_client() {
+    const MIB: usize = 1 << 20;
+    let place = Place::new();
+    let keys = Keys::new(&place);
+    ["server", "flood", "quiet"].iter().for_each(|name| keys.issue(name));
+    let server = place.serve(
+        "--volume v=mem:,size=16MiB,client-bytes-per-second=1MiB \
+         --tls-certificate server.pem --tls-key server.key --tls-client-roots root.pem",
+    );
+    let quiet = encrypted(&server, "v", &keys.client(Some("quiet"))).await.unwrap();
+    let mut floods = Vec::new();
+    for _ in 0..3 {
+        let client = encrypted(&server, "v", &keys.client(Some("flood"))).await.unwrap();
+        floods.extend((0..30).map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { drop(read(&client, 0, MIB).await) })
+        }));
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let began = Instant::now();
+    for _ in 0..20 {
+        read(&quiet, 0, 4096).await.unwrap();
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(floods.iter().any(|flood| !flood.is_finished()), "nothing waited");
+    floods.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 /// Sends an option on a connection that has greeted: the kind of the answer.
 fn ask(stream: &mut UnixStream, option: u32, data: &[u8]) -> u32 {
     let mut message = OPTION_MAGIC.to_be_bytes().to_vec();

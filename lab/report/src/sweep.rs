@@ -122,7 +122,8 @@ fn best<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
 }
 
 fn plain_lru<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
-    rows.iter().copied().find(|row| row.policy == "lru" && row.placement == "access")
+    let is_plain = |row: &&Row| row.policy == "lru" && row.placement == "access";
+    rows.iter().copied().find(|row| is_plain(row) && row.flash.is_empty())
 }
 
 /// What the runs on a trace say in words.
@@ -250,6 +251,8 @@ fn best_table(rows: &[&Row]) -> Table {
         let lru = plain_lru(rows);
         let share = |ratio: f64| Cell::number(ratio, percent(ratio));
         let reads = |row: &Row| Cell::number(row.disk_reads() as f64, count(row.disk_reads()));
+        // Of all levels together the rows do not say how many reads there were.
+        let is_of_level = best.ratio.is_empty() && (best.flash.is_empty() || best.upper.is_empty());
         let not_cold = 1.0 - best.cold_reads as f64 / best.reads.max(1) as f64;
         table.rows.push(vec![
             Cell::number(best.bytes() as f64, bytes(best.bytes())),
@@ -258,7 +261,7 @@ fn best_table(rows: &[&Row]) -> Table {
             lru.map_or(Cell::default(), |lru| share(lru.hit_ratio())),
             reads(best),
             lru.map_or(Cell::default(), reads),
-            share(not_cold),
+            if is_of_level { share(not_cold) } else { Cell::default() },
         ]);
     }
     table

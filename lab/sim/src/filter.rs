@@ -3,7 +3,7 @@
 //! place.
 
 use undercroft_level::DenseLevel;
-use undercroft_policy::{Context, Counts, Reference, WriteMode};
+use undercroft_policy::{Awareness, Context, Counts, Reference, WriteMode};
 use undercroft_trace::{BlockStream, Meta, Op, Record, Ref, Unit};
 
 use crate::{Error, LevelConfig};
@@ -25,13 +25,18 @@ impl Filter {
     /// Makes a level over a stream of blocks of `block_bytes`; the stream must carry origins.
     ///
     /// # Errors
-    /// The policy cannot be made. OPT is refused, since it needs the whole trace first.
+    /// The policy cannot be made. OPT is refused, since it needs the whole trace first, and a
+    /// content-aware policy, which nobody would tell what another cache holds.
     pub fn new(
         stream: BlockStream,
         level: &LevelConfig,
         block_bytes: u32,
         mode: WriteMode,
     ) -> Result<Self, Error> {
+        if Awareness::of(&level.policy).is_some() {
+            let why = format!("{}: a filter has no neighbouring cache to learn of", level.policy);
+            return Err(Error::Request(why));
+        }
         let policy = level.policy.build(&Context::new(level.capacity))?;
         let meta = Meta {
             block_bytes: Some(block_bytes),

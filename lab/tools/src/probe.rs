@@ -33,6 +33,8 @@ const ROUNDS: usize = 3;
 pub struct ProbeOptions {
     /// Most blocks that are tried; larger caches are reported as this large.
     pub blocks_max: u64,
+    /// Most bytes of the blocks that are tried.
+    pub bytes_max: u64,
     /// Bytes of a block; `None`: the size that the server prefers.
     pub block_bytes: Option<u32>,
     /// Seed that selects which blocks are read first.
@@ -118,7 +120,8 @@ pub async fn probe(uri: &Uri, how: &ProbeOptions) -> Result<Probed, ClientError>
     }
     // On a busy machine a fast reply may come late, but no slow reply comes fast.
     probe.border_us = (slow_us * fast_us).sqrt().max(SLOW_SHARE * slow_us);
-    let most = how.blocks_max.clamp(SAMPLES, blocks - SAMPLES);
+    let most = how.blocks_max.min(how.bytes_max / probe.block_bytes);
+    let most = most.clamp(SAMPLES, blocks - SAMPLES);
     let (found, is_least) = probe.size(most).await?;
     let is_by_recency = if is_least { None } else { probe.recency(found).await? };
     let (blocks, reads) = (Some(found), probe.reads);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use undercroft_level::DenseLevel;
-use undercroft_policy::{Context, Future, Reference, Spec, WriteMode};
+use undercroft_policy::{Awareness, Context, Future, Reference, Spec, WriteMode};
 use undercroft_random::hash;
 use undercroft_trace::DenseTrace;
 
@@ -147,8 +147,9 @@ impl<'a> Arriving<'a> {
     fn new(trace: &'a DenseTrace, upper: Option<&LevelConfig>) -> Result<Self, Error> {
         let level = |config: &LevelConfig| -> Result<DenseLevel, Error> {
             let info = config.policy.info();
-            if info.name == "opt" || info.is_content_aware() {
-                let why = format!("{}: the client's cache must have an online policy", info.name);
+            if info.name == "opt" || Awareness::of(&config.policy).is_some() {
+                let why =
+                    format!("{}: the client's cache must have an online policy", config.policy);
                 return Err(Error::Request(why));
             }
             let policy = config.policy.build(&Context::new(config.capacity))?;

@@ -16,7 +16,7 @@ mod split;
 mod working_set;
 
 use undercroft_level::DenseLevel;
-use undercroft_policy::{Context, Reference, WriteMode};
+use undercroft_policy::{Awareness, Context, Reference, WriteMode};
 use undercroft_trace::{BlockStream, Ref};
 
 use crate::evictions::EvictionSource;
@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
         }
         let upper = config.upper.as_ref().map(|upper| {
             let info = upper.policy.info();
-            if info.name == "opt" || info.is_content_aware() {
+            if info.name == "opt" || Awareness::of(&upper.policy).is_some() {
                 let why = format!("{}: the cache above must have an online policy", upper.policy);
                 return Err(Error::Request(why));
             }

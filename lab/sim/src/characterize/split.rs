@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use undercroft_level::DenseLevel;
-use undercroft_policy::{Context, Reference, WriteMode};
+use undercroft_policy::{Awareness, Context, Reference, WriteMode};
 use undercroft_trace::BlockNames;
 
 use super::report::scaled;
@@ -68,7 +68,7 @@ impl Split {
     /// The policy cannot be made, needs the whole trace first, or a neighbouring cache.
     pub fn new(config: &LevelConfig, rate: f64) -> Result<Self, Error> {
         let info = config.policy.info();
-        if info.name == "opt" || info.is_content_aware() {
+        if info.name == "opt" || Awareness::of(&config.policy).is_some() {
             let why = format!(
                 "{}: the split is made in one pass over the trace with one cache; a policy that \
                  looks ahead or at a neighbouring cache cannot be used",

@@ -475,7 +475,8 @@ async fn a_server_is_found_out() {
     for (policy, blocks) in [("lru", 100), ("fifo", 150)] {
         let served = serve(policy, blocks, None, slow).await;
         let options = ClientOptions::default();
-        let how = ProbeOptions { blocks_max: 1000, block_bytes: None, seed: 9, options };
+        let (blocks_max, bytes_max) = (1000, u64::MAX);
+        let how = ProbeOptions { blocks_max, bytes_max, block_bytes: None, seed: 9, options };
         let found = probe(&served.uri("v"), &how).await.expect("a server");
         println!("{policy} {blocks}: {found:?}");
         let error = found.blocks.expect("a cache") as f64 / f64::from(blocks) - 1.0;
@@ -485,9 +486,12 @@ async fn a_server_is_found_out() {
     }
     let served = serve("lru", 2000, None, slow).await;
     let options = ClientOptions::default();
-    let how = ProbeOptions { blocks_max: 128, block_bytes: None, seed: 9, options };
-    let found = probe(&served.uri("v"), &how).await.expect("a server");
-    assert!(found.is_least && found.blocks == Some(128), "{found:?}");
+    for (blocks_max, bytes_max) in [(128, u64::MAX), (u64::MAX, 128 * 4096)] {
+        let options = options.clone();
+        let how = ProbeOptions { blocks_max, bytes_max, block_bytes: None, seed: 9, options };
+        let found = probe(&served.uri("v"), &how).await.expect("a server");
+        assert!(found.is_least && found.blocks == Some(128), "{found:?}");
+    }
     served.stop().await;
 }
 
