@@ -484,15 +484,14 @@ async fn a_server_is_found_out() {
         assert_eq!(found.is_by_recency, Some(policy == "lru"), "{found:?}");
         served.stop().await;
     }
-    let served = serve("lru", 2000, None, slow).await;
-    let options = ClientOptions::default();
     for (blocks_max, bytes_max) in [(128, u64::MAX), (u64::MAX, 128 * 4096)] {
-        let options = options.clone();
+        let served = serve("lru", 2000, None, slow).await;
+        let options = ClientOptions::default();
         let how = ProbeOptions { blocks_max, bytes_max, block_bytes: None, seed: 9, options };
         let found = probe(&served.uri("v"), &how).await.expect("a server");
         assert!(found.is_least && found.blocks == Some(128), "{found:?}");
+        served.stop().await;
     }
-    served.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
