@@ -86,10 +86,15 @@ pub(super) fn existing<T>(found: object_store::Result<T>) -> io::Result<Option<T
 /// Whether an object is missing. A service says so in words: the whole bucket may be missing, and a
 /// status alone may be that of a proxy which does not find the service.
 pub(super) fn is_missing(error: &object_store::Error) -> bool {
-    matches!(error, object_store::Error::NotFound { .. }) && {
-        let text = with_causes(error);
-        !text.contains(NOT_FOUND) || MISSING.iter().any(|code| text.contains(code))
-    }
+    let is_not_found = matches!(error, object_store::Error::NotFound { .. });
+    is_not_found && !is_unsaid(error, &with_causes(error))
+}
+
+/// Whether a service that was asked for an object, with this answer, does not say what is missing.
+fn is_unsaid(error: &object_store::Error, text: &str) -> bool {
+    matches!(error, object_store::Error::NotFound { .. })
+        && text.contains(NOT_FOUND)
+        && !MISSING.iter().any(|code| text.contains(code))
 }
 
 /// The text of an error, with those causes that it leaves out.
@@ -122,9 +127,8 @@ pub(super) fn is_unanswered(error: &object_store::Error) -> bool {
 fn is_away_with(error: &object_store::Error, text: &str) -> bool {
     // The library hides the status; 429 is a service that has too much to do.
     let fails = ["code: 5", "code: 429", "InternalError", "SlowDown"];
-    // It does not say what is not found: perhaps a proxy does not find the service.
-    let is_unsaid = text.contains(NOT_FOUND) && !MISSING.iter().any(|code| text.contains(code));
-    if is_unsaid || fails.iter().any(|part| text.contains(part)) {
+    // Perhaps a proxy does not find the service.
+    if is_unsaid(error, text) || fails.iter().any(|part| text.contains(part)) {
         return true;
     }
     use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
@@ -212,6 +216,9 @@ mod tests {
         let said = refused.to_string();
         assert!(said.starts_with("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET"), "{said}");
         assert!(said.contains("machines gives none (Generic S3 error: Error performing"), "{said}");
+        // That of a machine without a role.
+        let missing = generic(&format!("{asked}: status code: 404 Not Found: "));
+        assert_eq!(missing.kind(), ErrorKind::PermissionDenied);
         // One that fails itself may give some later.
         assert_eq!(generic(&format!("{asked}: status code: 503")).kind(), AWAY);
         let half = generic("Missing SecretAccessKey").to_string();
