@@ -114,6 +114,7 @@ def test_traces_are_pickled(small):
         (lambda t: uc.simulate(t, l1="9blk:lru", placement="x"), ValueError, "access, eviction"),
         (lambda t: uc.miss_ratio_curve(t, policy="mq"), ValueError, "rate of 0.01"),
         (lambda t: uc.characterize(t, rate=0), ValueError, "above 0"),
+        (lambda t: uc.characterize(t, max_blocks=0), ValueError, "expected 1 or more"),
         (lambda t: uc.Trace.from_arrays([0.5]), ValueError, "whole numbers"),
         (lambda t: uc.Trace.from_arrays([3, -1]), ValueError, "-1 is negative"),
         (lambda t: uc.Trace.from_arrays([3], is_write=[True, True]), ValueError, "2 values for 1"),

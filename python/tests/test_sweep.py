@@ -122,6 +122,8 @@ def test_what_cannot_be_run_is_said_before_anything_is(small, tmp_path):
         ({"l2": "30blk", "policy": "opt", "l1": "10blk:lru", "placement": "eviction"}, "opt"),
         ({"l2": "30", "policy": "lru,zz"}, "no policy 'zz'"),
         ({"l2": "30blk", "policy": "mq", "placement": "demote"}, "lru"),
+        ({"l2": "30blk", "policy": "lru", "demotions": "free"}, "none of the placements"),
+        ({"l2": "30blk", "policy": "lru", "l1": "10blk:lru", "ratio": "1:2"}, "give one"),
     ]:
         with pytest.raises(ValueError, match=told):
             uc.sweep(small, out=tmp_path / "out", **options)

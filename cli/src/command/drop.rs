@@ -1,10 +1,9 @@
 //! `undercroft drop`: has a volume of a running server drop what it has cached.
 
-use std::io::{Write, stdout};
-
 use undercroft_nbd::Uri;
-use undercroft_server::process::{SetError, drop_over_nbd};
+use undercroft_server::process::drop_over_nbd;
 
+use super::set::print_answer;
 use crate::error::Error;
 use crate::tls::TlsOptions;
 
@@ -23,12 +22,5 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let options = args.tls.client(Some(&args.uri))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let told =
-        runtime.block_on(drop_over_nbd(&args.uri, &options)).map_err(|error| match error {
-            SetError::Wrong(why) => Error::Usage(why),
-            other => Error::Work(other.to_string()),
-        })?;
-    writeln!(stdout().lock(), "{told}")?;
-    Ok(())
+    print_answer(drop_over_nbd(&args.uri, &options))
 }

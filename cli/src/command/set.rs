@@ -29,9 +29,15 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let uri: Uri = args.uri.parse().map_err(|error| Error::Usage(format!("{error}")))?;
     let options = args.tls.client(Some(&uri))?;
+    print_answer(set_over_nbd(&uri, &options, &args.volume, &args.options))
+}
+
+/// Prints what a server answers to an order.
+pub(super) fn print_answer(
+    answer: impl Future<Output = Result<String, SetError>>,
+) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let set = set_over_nbd(&uri, &options, &args.volume, &args.options);
-    let told = runtime.block_on(set).map_err(|error| match error {
+    let told = runtime.block_on(answer).map_err(|error| match error {
         SetError::Wrong(why) => Error::Usage(why),
         other => Error::Work(other.to_string()),
     })?;

@@ -110,14 +110,10 @@ fn read(args: &Args, rate: f64) -> Result<Option<Output>, Error> {
     let meta = stream.meta().clone();
     let bar = Reading::start(path);
     let progress = |records| bar.at(records);
-    let found = characterize::characterize(&mut stream, &requests, &config, progress)?;
+    let found = characterize::characterize(&mut stream, &requests, &config, progress);
     bar.done();
-    let Some(found) = found else { return Ok(None) };
+    let Some(found) = found? else { return Ok(None) };
     let trace = TraceFacts::new(path, &meta, &requests)?;
-    if found.sampling.is_some_and(|sampling| sampling.sampled_requests == 0) {
-        let what = format!("a sample of {rate} of the blocks holds none: use a larger rate");
-        return Err(Error::Usage(what));
-    }
     args.options.remark_on_numbers(path, &meta, stream.seen().records, stream.divisor());
     Ok(Some(Output { command: command(), trace, block_bytes, found }))
 }

@@ -44,7 +44,8 @@ pub(crate) struct HierarchyOptions {
     /// Find hint reuse distances, which takes longer
     #[arg(long)]
     hint_distances: bool,
-    /// Add what no scheme can beat (OPT-UB) and what one that knows the future attains (OPT-LB)
+    /// Add what no scheme can beat, hits of reads and writes together (OPT-UB), and what one that
+    /// knows the future attains (OPT-LB)
     #[arg(long)]
     bounds: bool,
 }

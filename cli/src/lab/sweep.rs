@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use undercroft_sim::{
-    Config, CostSpec, DemotionCost, LevelSpec, Plan, Ratio, Row, Rule, Size, Source, Times,
+    Config, CostSpec, DemotionCost, LevelSpec, Plan, Ratio, Row, Size, Source, Times,
     parse_policies, sweep,
 };
 
@@ -92,11 +92,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
             ..Config::default()
         },
     };
-    let is_scheme = |rule: &Rule| matches!(rule, Rule::Scheme(_));
-    if args.demotions.is_some() && !plan.placements.iter().any(is_scheme) {
-        let what = "--demotions: none of the placements moves blocks by hints";
-        return Err(Error::Usage(what.into()));
-    }
     let sizes = plan.sizes.iter().chain(plan.upper.iter().map(|level| &level.size));
     let sizes = sizes.chain(plan.flash.iter().map(|flash| &flash.size));
     for path in &args.traces {
@@ -290,7 +285,7 @@ fn print(out: &mut impl Write, rows: &[Row], folder: &Path) -> Result<(), Error>
         }
         writeln!(out)?;
         if of_trace.iter().any(|row| !row.flash.is_empty()) {
-            writeln!(out, "{}: blocks written to flash for 1,000 reads", first.trace)?;
+            writeln!(out, "{}: blocks written to flash for 1,000 reads of memory", first.trace)?;
             let share = |row: &Row| 1000.0 * row.flash_written as f64 / row.reads.max(1) as f64;
             ranked.table(|row, _| format!("{:.1}", share(row))).print(out, 1)?;
             writeln!(out)?;

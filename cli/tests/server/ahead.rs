@@ -1,22 +1,9 @@
 //! Read-ahead: counted apart, only when asked for, and worth it over a slow store.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::support::{Place, Random, Server, read, seeded};
-
-const BLOCK: u64 = 4096;
-const BLOCKS: u64 = 256;
-
-/// Reads the first blocks one after another: how long that took.
-async fn read_in_order(server: &Server, data: &[u8]) -> Duration {
-    let client = server.connect("v").await;
-    let start = Instant::now();
-    for block in 0..BLOCKS {
-        let bytes = read(&client, block * BLOCK, 4096).await.unwrap();
-        assert!(bytes == data[(block * BLOCK) as usize..][..4096]);
-    }
-    start.elapsed()
-}
+use super::flash::{BLOCK, BLOCKS, read_all};
+use super::support::{Place, Random, read, seeded};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn read_ahead_serves_a_sequential_reader_of_a_slow_store() {
@@ -25,14 +12,14 @@ async fn read_ahead_serves_a_sequential_reader_of_a_slow_store() {
     place.write("v.img", &data);
     let volume = "--volume v=delay(5ms):file:v.img";
     let server = place.serve(volume);
-    let without = read_in_order(&server, &data).await;
+    let without = read_all(&server, &data).await;
     let counts = ["read_ahead", "prefetched", "read_hits", "store_reads"];
     assert_eq!(counts.map(|name| server.count("v", name)), [0, 0, 0, BLOCKS], "off by default");
     assert!(without >= Duration::from_millis(5 * BLOCKS), "{without:?}");
     assert_eq!(server.stop(), 0);
 
     let server = place.serve(&format!("{volume},read-ahead=256KiB"));
-    let with = read_in_order(&server, &data).await;
+    let with = read_all(&server, &data).await;
     println!("{BLOCKS} reads: {without:?} without, {with:?} with read-ahead");
     assert!(with * 2 < without, "{with:?} with, {without:?} without");
     let [ahead, prefetched, hits, _] = counts.map(|name| server.count("v", name));

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use undercroft_nbd::{ClientError, Failure};
 
-use super::support::{PATIENCE, Place, Server, read, seeded, text, write};
+use super::arrivals::page;
+use super::support::{PATIENCE, Place, read, seeded, text, write};
 
 const BLOCK: u64 = 4096;
 
@@ -87,13 +88,6 @@ async fn a_store_that_stays_broken_fails_the_end() {
     assert!(last.starts_with("undercroft: volume v: ") && last.contains("3 blocks"), "{said}");
 }
 
-/// Status and body of a health page.
-fn health(server: &Server, path: &str) -> (u16, String) {
-    let request = ureq::get(format!("{}{path}", server.http()));
-    let mut answer = request.config().http_status_as_error(false).build().call().unwrap();
-    (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_fails_is_seen_in_log_numbers_and_health() {
     let place = Place::new();
@@ -103,7 +97,7 @@ async fn a_store_that_fails_is_seen_in_log_numbers_and_health() {
          --volume back=fail(write,n=1):file:back.img,size=1MiB,write=back,dirty-age-s=600",
     );
     let ok = (200, "ok\n".to_owned());
-    assert_eq!(health(&server, "/healthz"), ok);
+    assert_eq!(page(&server, "/healthz"), ok);
     let client = server.connect("v").await;
     read(&client, 0, 4096).await.unwrap();
     for _ in 0..50 {
@@ -115,22 +109,19 @@ async fn a_store_that_fails_is_seen_in_log_numbers_and_health() {
     assert_eq!(lines("its store is failing"), 1, "{}", server.log());
     assert!(server.log().contains("volume=\"v\" state=\"failing\""), "{}", server.log());
     assert_eq!((server.count("v", "store_failures"), server.count("v", "store_up")), (50, 0));
-    let page = server.page("/metrics");
+    let metrics = server.page("/metrics");
     for line in ["store_failures_total{volume=\"v\"} 50", "store_up{volume=\"v\"} 0"] {
-        assert!(page.contains(&format!("undercroft_{line}\n")), "{line}: {page}");
+        assert!(metrics.contains(&format!("undercroft_{line}\n")), "{line}: {metrics}");
     }
-    let (status, body) = health(&server, "/healthz");
+    let (status, body) = page(&server, "/healthz");
     assert_eq!(status, 503);
     assert!(
         body.starts_with("v: its store is failing: 50 of 51 reads failed in the last minute: "),
         "{body}"
     );
     assert!(body.lines().count() == 1 && server.stats("v")["store_trouble"].is_string(), "{body}");
-    assert_eq!(
-        (health(&server, "/healthz/v").0, health(&server, "/healthz/back")),
-        (503, ok.clone())
-    );
-    assert_eq!(health(&server, "/healthz/other").0, 404);
+    assert_eq!((page(&server, "/healthz/v").0, page(&server, "/healthz/back")), (503, ok.clone()));
+    assert_eq!(page(&server, "/healthz/other").0, 404);
     let table = text(&place.undercroft(&format!("stats {}", server.http())).stdout);
     let row = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     assert!(row("v ").contains(" 50 ") && row("v ").ends_with("failing"), "{table}");
@@ -140,15 +131,15 @@ async fn a_store_that_fails_is_seen_in_log_numbers_and_health() {
     // is counted.
     let once = server.connect("once").await;
     assert!(read(&once, 0, 4096).await.is_err());
-    assert_eq!(health(&server, "/healthz/once").0, 503);
+    assert_eq!(page(&server, "/healthz/once").0, 503);
     read(&once, 0, 4096).await.unwrap();
-    assert_eq!(health(&server, "/healthz/once").0, 503);
+    assert_eq!(page(&server, "/healthz/once").0, 503);
     let back = server.connect("back").await;
     write(&back, 0, vec![4; 4096]).await.unwrap();
     assert_eq!(failure(back.flush().await), Failure::Io);
     assert_eq!(server.count("back", "flush_failures"), 1);
     back.flush().await.unwrap();
-    assert_eq!(health(&server, "/healthz/back").0, 503);
+    assert_eq!(page(&server, "/healthz/back").0, 503);
     assert_eq!(server.stop(), 0);
 }
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::support::{Place, Server, read, seeded, text, write};
 
-const BLOCK: u64 = 4096;
-const BLOCKS: u64 = 256;
+pub(super) const BLOCK: u64 = 4096;
+pub(super) const BLOCKS: u64 = 256;
 
 /// Reads all blocks in order, each alone, and compares them. Returns how long that took.
-async fn read_all(server: &Server, data: &[u8]) -> Duration {
+pub(super) async fn read_all(server: &Server, data: &[u8]) -> Duration {
     let client = server.connect("v").await;
     let start = Instant::now();
     for block in 0..BLOCKS {

@@ -8,17 +8,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 use undercroft_nbd::ClientOptions;
 
+use super::arrivals::page;
 use super::live::seen;
 use super::support::{PATIENCE, Place, Server, read, text};
 
 const BLOCK: u64 = 4096;
-
-/// Status and body of a page.
-fn page(server: &Server, path: &str) -> (u16, String) {
-    let request = ureq::get(format!("{}{path}", server.http()));
-    let mut answer = request.config().http_status_as_error(false).build().call().unwrap();
-    (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
-}
 
 fn wait_for_state(server: &Server, volume: &str, state: &str) {
     let deadline = Instant::now() + PATIENCE;

@@ -3,10 +3,8 @@
 
 use std::fs;
 
-use rustix::process::Signal;
-
 use super::arrivals::page;
-use super::support::{Place, Server, read, text, write};
+use super::support::{Place, read, text, write};
 
 const BLOCK: usize = 4096;
 
@@ -14,22 +12,6 @@ const BLOCK: usize = 4096;
 fn dropped(place: &Place, uri: &str) -> (Option<i32>, String) {
     let output = place.undercroft(&format!("drop {uri}"));
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
-}
-
-fn has_log(server: &Server, before: usize, part: &str) -> bool {
-    server.log()[before..].contains(part)
-}
-
-/// Sends SIGHUP: what is logged until the reload is over.
-fn reload(server: &Server) -> String {
-    let before = server.log().len();
-    server.signal(Signal::HUP);
-    let deadline = std::time::Instant::now() + super::support::PATIENCE;
-    while !has_log(server, before, "reloaded") {
-        assert!(std::time::Instant::now() < deadline, "{}", server.log());
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    server.log()[before..].to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,15 +77,15 @@ async fn a_file_that_was_replaced_is_noticed_and_opened_when_nobody_is_there() {
     server.wait_for_log("v.img is another file than the one that is open");
     let (status, told) = page(&server, "/healthz/v");
     assert!(status == 503 && told.contains("another file"), "{status} {told}");
-    let log = reload(&server);
+    let log = server.reload("reloaded");
     assert!(log.contains("not opened: it has 512KiB, less than 1MiB") || log.contains("clients"));
     rename(3, 1 << 20);
-    let log = reload(&server);
+    let log = server.reload("reloaded");
     assert!(log.contains("1 clients are connected"), "{log}");
     write(&client, 0, vec![9; BLOCK]).await.unwrap();
     client.close().await;
     server.wait_for_clients("v", 0);
-    let log = reload(&server);
+    let log = server.reload("reloaded");
     assert!(log.contains("1 blocks are dirty"), "{log}");
     let client = server.connect("v").await;
     assert_eq!(read(&client, 0, BLOCK).await.unwrap(), vec![9; BLOCK], "nothing has changed");
@@ -112,14 +94,14 @@ async fn a_file_that_was_replaced_is_noticed_and_opened_when_nobody_is_there() {
     server.wait_for_clients("v", 0);
     server.wait_for("v", "dirty", |dirty| dirty == 0);
     rename(4, 1 << 19);
-    let log = reload(&server);
+    let log = server.reload("reloaded");
     assert!(log.contains("it has 512KiB, less than 1MiB"), "{log}");
     fs::remove_file(place.path("v.img")).unwrap();
-    let log = reload(&server);
+    let log = server.reload("reloaded");
     assert!(log.contains("v.img is gone") && log.contains("not opened"), "{log}");
     assert!(!place.path("v.img").exists(), "nothing is created in its place");
     rename(5, 1 << 20);
-    let log = reload(&server);
+    let log = server.reload("reloaded");
     assert!(log.contains("the new one is served"), "{log}");
     assert_eq!(page(&server, "/healthz/v"), (200, "ok\n".to_owned()));
     assert_eq!(server.count("v", "resident"), 0);

@@ -16,22 +16,7 @@ fn volume(name: &str, settings: &str) -> String {
 /// Writes the configuration and has it read: what is logged until `part` is there.
 fn reload(place: &Place, server: &Server, configuration: &str, part: &str) -> String {
     place.write("undercroft.toml", configuration);
-    reload_as_it_is(server, part)
-}
-
-/// Has the configuration read again: what is logged until `part` is there.
-fn reload_as_it_is(server: &Server, part: &str) -> String {
-    let before = server.log().len();
-    server.signal(Signal::HUP);
-    let deadline = std::time::Instant::now() + super::support::PATIENCE;
-    loop {
-        let log = server.log()[before..].to_owned();
-        if log.contains(part) {
-            return log;
-        }
-        assert!(std::time::Instant::now() < deadline, "no '{part}' in {log}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    server.reload(part)
 }
 
 async fn names(server: &Server) -> Vec<String> {
@@ -218,7 +203,7 @@ async fn a_broken_configuration_changes_nothing() {
     }
     std::fs::remove_file(place.path("undercroft.toml")).unwrap();
     // This reload must be over before the file grows: it would be the one that sees the growth.
-    reload_as_it_is(&server, "all settings stay as they were");
+    server.reload("all settings stay as they were");
     // Sizes are looked at all the same.
     file.set_len(2 << 20).unwrap();
     reload(&place, &server, "[[volume\n", "the volume has grown");

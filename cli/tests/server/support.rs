@@ -273,6 +273,21 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Has the configuration read again: what is logged until `part` is there.
+    pub(crate) fn reload(&self, part: &str) -> String {
+        let before = self.log().len();
+        self.signal(Signal::HUP);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let log = self.log()[before..].to_owned();
+            if log.contains(part) {
+                return log;
+            }
+            assert!(Instant::now() < deadline, "no '{part}' in {log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// SIGKILL: nothing is finished.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

@@ -142,6 +142,7 @@ impl Cell {
     /// Policy and placement do not fit together, or the policy cannot be made.
     pub(crate) fn new(setting: Setting, policy: &Spec, seed: u64) -> Result<Self, PlacementError> {
         let placement = setting.scaled_placement();
+        let policy = &policy.of_sample(setting.rate);
         let mut level = Level::new(policy, setting.miniature, &placement, setting.mode, seed)?;
         level.make_room(known_blocks(policy, setting.miniature));
         let (misses, reloads, admitted) = Default::default();
@@ -163,6 +164,7 @@ impl Cell {
         seed: u64,
     ) -> Result<(), PlacementError> {
         let setting = Setting { policy, ..self.setting.clone() };
+        let spec = &spec.of_sample(setting.rate);
         self.level.replace(spec, &setting.scaled_placement(), None, seed)?;
         self.level.make_room(known_blocks(spec, setting.miniature));
         self.setting = setting;

@@ -77,7 +77,7 @@ impl Words {
             Finding::Bound { read_hit_ratio, opt } => format!(
                 "No cache of any size serves more than {}: the other reads are the first of their \
                  blocks. At {} OPT, which knows the future, serves {}; no policy that keeps every \
-                 block it misses serves more.",
+                 block it misses has more hits, writes included.",
                 percent(*read_hit_ratio),
                 self.size(opt.capacity_blocks),
                 percent(opt.read_hit_ratio)

@@ -26,12 +26,8 @@ pub(crate) struct Place {
 /// Counts of an epoch, by depth and group.
 type Counts = [[u32; GROUPS]; DEPTHS];
 
-/// Counts of the epochs that are kept, the last one first.
-#[derive(Debug, Default)]
-pub(crate) struct Window {
-    epochs: VecDeque<Counts>,
-    now: Counts,
-}
+/// Counts of the epochs that are kept.
+pub(crate) type Window = Totals<Counts>;
 
 impl Window {
     /// Counts something about a block.
@@ -40,30 +36,14 @@ impl Window {
         self.now[usize::from(depth)][usize::from(group)] += 1;
     }
 
-    /// Ends the epoch.
-    pub(crate) fn end_epoch(&mut self) {
-        self.epochs.truncate(EPOCHS - 1);
-        self.epochs.push_front(std::mem::take(&mut self.now));
-    }
-
-    /// Drops all epochs but the last `kept`.
-    pub(crate) fn keep(&mut self, kept: usize) {
-        self.epochs.truncate(kept);
-    }
-
     /// Forgets everything, the present epoch too.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Number of complete epochs.
-    pub(crate) fn epochs(&self) -> usize {
-        self.epochs.len()
-    }
-
     /// The sums by group over some epochs, the last complete one being number 0, of the blocks in
     /// the sample number `depth`.
-    pub(crate) fn sum(&self, epochs: Range<usize>, depth: u8) -> [i64; GROUPS] {
+    pub(crate) fn by_group(&self, epochs: Range<usize>, depth: u8) -> [i64; GROUPS] {
         let mut sum = [0; GROUPS];
         let (from, to) = (epochs.start.min(self.epochs()), epochs.end.min(self.epochs()));
         for counts in self.epochs.range(from..to).flat_map(|epoch| &epoch[usize::from(depth)..]) {
@@ -73,14 +53,15 @@ impl Window {
     }
 }
 
-/// A number of all blocks in each epoch that is kept, as of their reads, the last one first.
+/// What was counted in each epoch that is kept, the last one first; of all blocks a number, as of
+/// their reads.
 #[derive(Debug, Default)]
 pub(crate) struct Totals<T = u64> {
     epochs: VecDeque<T>,
     pub(crate) now: T,
 }
 
-impl<T: Copy + Default + Sum> Totals<T> {
+impl<T: Default> Totals<T> {
     /// Ends the epoch.
     pub(crate) fn end_epoch(&mut self) {
         self.epochs.truncate(EPOCHS - 1);
@@ -96,7 +77,9 @@ impl<T: Copy + Default + Sum> Totals<T> {
     pub(crate) fn epochs(&self) -> usize {
         self.epochs.len()
     }
+}
 
+impl<T: Copy + Default + Sum> Totals<T> {
     /// The sum of the epochs `from..to`, the last complete one being number 0.
     pub(crate) fn sum(&self, from: usize, to: usize) -> T {
         self.epochs.range(from.min(self.epochs())..to.min(self.epochs())).copied().sum()
@@ -132,14 +115,14 @@ mod tests {
         }
         window.count(place(0));
         assert_eq!(window.epochs(), EPOCHS);
-        assert_eq!(window.sum(0..1, 0)[3], 10);
-        assert_eq!(window.sum(0..9, 0)[3], (3..=10).sum::<i64>());
-        assert_eq!(window.sum(6..8, 0)[3], 3 + 4);
-        assert_eq!(window.sum(0..9, 2)[3], 3 + 6 + 9, "of the narrowest sample only");
+        assert_eq!(window.by_group(0..1, 0)[3], 10);
+        assert_eq!(window.by_group(0..9, 0)[3], (3..=10).sum::<i64>());
+        assert_eq!(window.by_group(6..8, 0)[3], 3 + 4);
+        assert_eq!(window.by_group(0..9, 2)[3], 3 + 6 + 9, "of the narrowest sample only");
         window.keep(2);
-        assert_eq!(window.sum(0..8, 0)[3], 19);
+        assert_eq!(window.by_group(0..8, 0)[3], 19);
         window.clear();
         window.end_epoch();
-        assert_eq!(window.sum(0..8, 0), [0; GROUPS]);
+        assert_eq!(window.by_group(0..8, 0), [0; GROUPS]);
     }
 }

@@ -276,3 +276,11 @@ impl dyn Policy {
         }
     }
 }
+
+/// Part of the validation of many policies: no more entries are resident than may be.
+fn check_room(resident: u32, capacity: u32) -> Result<(), String> {
+    if resident > capacity {
+        return Err(format!("{resident} resident, capacity {capacity}"));
+    }
+    Ok(())
+}

@@ -126,15 +126,13 @@ impl fmt::Display for Argument {
 impl Kind {
     fn parse(self, text: &str) -> Option<Argument> {
         match self {
-            Self::Integer(min, max) => {
-                text.parse().ok().filter(|value| (min..=max).contains(value)).map(Argument::Integer)
-            }
             Self::IntegerOr(_, _, word) | Self::RealOr(_, _, word) if text == word => {
                 Some(Argument::Word(word))
             }
-            Self::IntegerOr(min, max, _) => Self::Integer(min, max).parse(text),
-            Self::RealOr(min, max, _) => Self::Real(min, max).parse(text),
-            Self::Real(min, max) => {
+            Self::Integer(min, max) | Self::IntegerOr(min, max, _) => {
+                text.parse().ok().filter(|value| (min..=max).contains(value)).map(Argument::Integer)
+            }
+            Self::Real(min, max) | Self::RealOr(min, max, _) => {
                 text.parse().ok().filter(|value| (min..=max).contains(value)).map(Argument::Real)
             }
             Self::Word(words) => {
@@ -192,23 +190,19 @@ impl Arguments {
             })?;
         }
         let is_given = |name| parameters.iter().zip(&given).any(|(p, &g)| g && p.name == name);
-        let both = arguments.instead(parameters).find(|(_, other)| is_given(*other));
+        // A number that is given excludes the parameter that it replaces.
+        let mut values = parameters.iter().zip(&arguments.values);
+        let both = values.find_map(|(p, value)| match (p.kind, value) {
+            (Kind::RealOr(_, _, other), Argument::Real(_)) if is_given(other) => {
+                Some((p.name, other))
+            }
+            _ => None,
+        });
         if let Some((number, other)) = both {
             let why = format!("{what}: {number} and {other} exclude each other: give one");
             return Err(SpecError(why));
         }
         Ok(arguments)
-    }
-
-    /// The parameters of [`Kind::RealOr`] that are numbers, each with the one that they replace.
-    fn instead(
-        &self,
-        parameters: &'static [Parameter],
-    ) -> impl Iterator<Item = (&'static str, &'static str)> {
-        parameters.iter().zip(&self.values).filter_map(|(p, value)| match (p.kind, value) {
-            (Kind::RealOr(_, _, other), Argument::Real(_)) => Some((p.name, other)),
-            _ => None,
-        })
     }
 
     /// Writes `,key=value` for every value that differs from the parameter's `usual` value.
@@ -350,6 +344,22 @@ impl Spec {
         self.arguments.names.iter().copied().zip(self.arguments.values.iter().copied())
     }
 
+    /// The policy for a cache that sees a share `rate` of the blocks, and is as much smaller. Of
+    /// its parameters, those in references change; those in shares of the capacity do not.
+    pub fn of_sample(&self, rate: f64) -> Self {
+        let mut sample = self.clone();
+        let scaled = |references: u64| (references as f64 * rate).round() as u64;
+        for (name, value) in self.arguments.names.iter().zip(&mut sample.arguments.values) {
+            *value = match (*name, *value) {
+                ("lifetime", Argument::Integer(all)) => Argument::Integer(scaled(all).max(1)),
+                ("crp", Argument::Integer(all)) => Argument::Integer(scaled(all)),
+                ("lambda", Argument::Real(halvings)) => Argument::Real((halvings / rate).min(1.0)),
+                (_, same) => same,
+            };
+        }
+        sample
+    }
+
     /// Makes the policy.
     ///
     /// # Errors
@@ -386,12 +396,8 @@ impl fmt::Debug for Spec {
 
 impl PartialEq for Spec {
     fn eq(&self, other: &Self) -> bool {
-        let is_own = match (&self.own, &other.own) {
-            (None, None) => true,
-            (Some(own), Some(others)) => Arc::ptr_eq(own, others),
-            _ => false,
-        };
-        is_own && self.info.name == other.info.name && self.arguments == other.arguments
+        let identity = |spec: &Self| (spec.own.as_ref().map(Arc::as_ptr), spec.info.name);
+        identity(self) == identity(other) && self.arguments == other.arguments
     }
 }
 

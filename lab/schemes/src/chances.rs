@@ -32,10 +32,9 @@ const SHARE: f64 = 0.05;
 
 /// The probabilities of one cache, one for each cache above it.
 pub(super) struct Chances {
-    /// Indexed by the number of the cache above; with the blocks given in its introduction.
-    of: Vec<Option<(u64, Chance)>>,
+    /// Indexed by the number of the cache above.
+    of: Vec<Option<Chance>>,
     coins: Coins,
-    seed: u64,
     capacity: u32,
     start: f64,
     is_adaptive: bool,
@@ -46,7 +45,6 @@ impl Chances {
         Self {
             of: Vec::new(),
             coins: Coins::new(config.seed, config.draws),
-            seed: config.seed,
             capacity: config.capacity,
             start: arguments.real("start"),
             is_adaptive: arguments.word("probability") == "adaptive",
@@ -54,24 +52,16 @@ impl Chances {
     }
 
     /// Introduces the cache above with the number `upper`. `blocks`: of all caches on its way.
-    /// `levels`: how many caches these are, if they run in other processes, else 0. Those caches
-    /// use the first `levels` streams of random numbers, so this one uses the next.
-    pub(super) fn introduce(&mut self, upper: u16, blocks: u64, levels: u16) {
+    pub(super) fn introduce(&mut self, upper: u16, blocks: u64) {
         let at = usize::from(upper);
         if self.of.len() <= at {
             self.of.resize(at + 1, None);
         }
-        if self.of.iter().all(Option::is_none) && levels > 0 {
-            self.coins = Coins::new(self.seed.wrapping_add(levels.into()), &[]);
-        }
-        if self.of[at].is_none_or(|(known, _)| known != blocks) {
-            let chance = Chance::new(self.start, self.is_adaptive, blocks, self.capacity);
-            self.of[at] = Some((blocks, chance));
-        }
+        self.of[at] = Some(Chance::new(self.start, self.is_adaptive, blocks, self.capacity));
     }
 
     fn above(&self, upper: u16) -> Option<&Chance> {
-        self.of.get(usize::from(upper))?.as_ref().map(|(_, chance)| chance)
+        self.of.get(usize::from(upper))?.as_ref()
     }
 
     /// Draws whether a block passes to the cache `upper`, with its adapted probability.
@@ -94,7 +84,7 @@ impl Chances {
     /// A life of 0 is ignored (ours). Otherwise an empty cache above would look like one whose
     /// blocks leave early. It would be sent fewer blocks, and stay empty.
     pub(super) fn hear(&mut self, upper: u16, now: u64, lives: [f64; 2]) {
-        if let Some(Some((_, chance))) = self.of.get_mut(usize::from(upper)) {
+        if let Some(Some(chance)) = self.of.get_mut(usize::from(upper)) {
             if self.is_adaptive {
                 chance.hear(self.capacity, now, lives);
             }
@@ -103,12 +93,12 @@ impl Chances {
 
     /// The probability for the first cache above; 0 without one.
     pub(super) fn first(&self) -> f64 {
-        self.of.iter().flatten().next().map_or(0.0, |(_, chance)| chance.probability)
+        self.of.iter().flatten().next().map_or(0.0, |chance| chance.probability)
     }
 
     /// Checks that no probability is out of bounds.
     pub(super) fn validate(&self) -> Result<(), String> {
-        for (_, Chance { probability, most, .. }) in self.of.iter().flatten() {
+        for Chance { probability, most, .. } in self.of.iter().flatten() {
             if self.is_adaptive && !(0.0..=*most).contains(probability) {
                 return Err(format!("probability {probability} above {most}"));
             }

@@ -157,9 +157,9 @@ pub(super) trait SchemeLevel: Send {
     }
 
     /// Introduces the level above with the number `upper`. `blocks`: of all caches on its way, its
-    /// own included; `levels`: how many caches these are.
-    fn introduce(&mut self, upper: u16, blocks: u64, levels: u16) {
-        let _ = (upper, blocks, levels);
+    /// own included.
+    fn introduce(&mut self, upper: u16, blocks: u64) {
+        let _ = (upper, blocks);
     }
 
     /// Serves a reference to a resident block, by a client or through a level above.

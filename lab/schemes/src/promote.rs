@@ -30,7 +30,7 @@ fn build(arguments: &Arguments, build: Build<'_>) -> Result<Box<dyn Scheme>, Spe
     let mut chances: Vec<_> = configs.iter().map(|c| Chances::new(arguments, c)).collect();
     for above in 0..topology.nodes() {
         if let Some(node) = topology.below(above) {
-            chances[node].introduce(above as u16, topology.capacity_down_to(above), 0);
+            chances[node].introduce(above as u16, topology.capacity_down_to(above));
         }
     }
     if build.policy == "arc" {

@@ -57,9 +57,7 @@ pub(super) fn stack<'a, L: SchemeLevel + 'static>(
     let mut levels: Vec<L> = configs.map(|(node, config)| level(node, config)).collect();
     for above in 0..topology.nodes() {
         if let Some(node) = topology.below(above) {
-            let blocks = topology.capacity_down_to(above);
-            // Each cache has its own random numbers, by its number in the topology.
-            levels[node].introduce(above as u16, blocks, 0);
+            levels[node].introduce(above as u16, topology.capacity_down_to(above));
         }
     }
     let mut steps = vec![ELSEWHERE; topology.clients() * topology.nodes()];

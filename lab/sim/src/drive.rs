@@ -66,6 +66,32 @@ pub(crate) fn drive<P: Proceed>(
     Ok(())
 }
 
+/// Goes through a trace in `parts` equal parts. `serve` is called with the number of the first of
+/// some references, these references, and whether they end a part.
+///
+/// # Errors
+/// A spooled trace cannot be read back.
+pub(crate) fn drive_in_parts(
+    trace: &DenseTrace,
+    parts: usize,
+    mut serve: impl FnMut(u64, &[Ref], bool),
+) -> Result<(), Error> {
+    let mut ended = 0;
+    let mut chunks = trace.forward();
+    while let Some((start, mut refs)) = chunks.next()? {
+        let mut at = start;
+        while ended < parts {
+            let left = trace.len() * (ended as u64 + 1) / parts as u64 - at;
+            let Some((part, rest)) = refs.split_at_checked(left as usize) else { break };
+            serve(at, part, true);
+            (at, refs) = (at + left, rest);
+            ended += 1;
+        }
+        serve(at, refs, false);
+    }
+    Ok(())
+}
+
 /// Measures the time of a simulation, without the time to read the trace.
 pub(crate) struct Stopwatch {
     started: Instant,

@@ -26,6 +26,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// A share `rate` of the blocks has none of the trace.
+    pub(crate) fn empty_sample(rate: f64) -> Self {
+        Self::Request(format!("a sample of {rate} of the blocks holds none: use a larger rate"))
+    }
+}
+
 impl From<SpecError> for Error {
     fn from(error: SpecError) -> Self {
         Self::Request(error.to_string())

@@ -9,9 +9,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use undercroft_flash::{FlashCounts, FlashSpec};
-use undercroft_policy::{Awareness, Spec};
+use undercroft_policy::Spec;
 
-use crate::{Error, Size};
+use crate::Error;
+use crate::size::{Size, stands_alone};
 
 /// Drive writes that flash endures: one a day for five years.
 const ENDURANCE: f64 = 5.0 * 365.0;
@@ -87,8 +88,7 @@ impl FromStr for FlashLevel {
             ))
         })?;
         let order = order?;
-        let is_other = |order: &Spec| Awareness::of(order).is_some() || order.info().name == "opt";
-        if order.as_ref().is_some_and(is_other) {
+        if !order.iter().all(stands_alone) {
             let why = "flash order: any policy but opt and those that are content-aware";
             return Err(Error::Request(why.into()));
         }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use undercroft_policy::Spec;
+use undercroft_level::DenseLevel;
+use undercroft_policy::{Awareness, Context, Spec, WriteMode};
 use undercroft_text::Bytes;
 
 use crate::Error;
@@ -15,6 +16,33 @@ pub struct LevelConfig {
     pub capacity: u32,
     /// Replacement policy.
     pub policy: Spec,
+}
+
+impl LevelConfig {
+    /// The level for a trace of a share `rate` of the blocks: as much smaller.
+    pub(crate) fn of_sample(&self, rate: f64) -> Self {
+        let capacity = (f64::from(self.capacity) * rate).round().max(1.0) as u32;
+        Self { capacity, policy: self.policy.of_sample(rate) }
+    }
+
+    /// Checks that the policy [`stands_alone`]; `why` says why it has to.
+    pub(crate) fn check_alone(&self, why: &str) -> Result<(), Error> {
+        match stands_alone(&self.policy) {
+            true => Ok(()),
+            false => Err(Error::Request(format!("{}: {why}", self.policy))),
+        }
+    }
+
+    /// An empty level, for references one after the other.
+    pub(crate) fn level(&self) -> Result<DenseLevel, Error> {
+        let policy = self.policy.build(&Context::new(self.capacity))?;
+        Ok(DenseLevel::new(policy, WriteMode::Allocate))
+    }
+}
+
+/// Whether a policy needs neither the coming references nor a neighbouring cache.
+pub(crate) fn stands_alone(policy: &Spec) -> bool {
+    policy.info().name != "opt" && Awareness::of(policy).is_none()
 }
 
 /// Size of a cache.

@@ -97,7 +97,7 @@ impl Adviser {
 
     /// The miss ratio of a cell, or of one with flash, in some epochs.
     pub(super) fn misses(&self, misses: &Window, its: &Setting, epochs: Range<usize>) -> Estimate {
-        let groups = misses.sum(epochs.clone(), its.depth);
+        let groups = misses.by_group(epochs.clone(), its.depth);
         let reads = self.reads.sum(epochs.start, epochs.end);
         Sampled::new(&groups, reads, its.rate, OfSize::default()).estimate()
     }
@@ -130,7 +130,7 @@ impl Adviser {
         let misses = sampled(&today.misses, self.of_size(today));
         let estimate = self.corrected(misses, epochs);
         let most = estimate(&misses).value.clamp(0.0, 1.0);
-        let count = |window: &Window| window.sum(0..epochs, depth).iter().sum::<i64>();
+        let count = |window: &Window| window.by_group(0..epochs, depth).iter().sum::<i64>();
         let of = |flash: &BelowMemory| {
             let blocks = blocks.saturating_mul(flash.times);
             let ratio = |its: &BelowMemory| self.misses(&its.misses, &today.setting, 0..epochs);
@@ -153,7 +153,7 @@ impl Adviser {
     fn sampled(&self, windows: &[&Window], size: OfSize, epochs: usize, depth: u8) -> Sampled {
         let mut groups = [0; GROUPS];
         for window in windows {
-            let sum = window.sum(0..epochs, depth);
+            let sum = window.by_group(0..epochs, depth);
             groups.iter_mut().zip(sum).for_each(|(group, count)| *group += count);
         }
         let rate = self.samples[usize::from(depth)].rate();

@@ -288,7 +288,7 @@ fn where_lru_wastes_memory_and_where_more_gains_nothing() {
         text(Finding::Bound { read_hit_ratio: 0.6215, opt }),
         "No cache of any size serves more than 62.15 %: the other reads are the first of \
          their blocks. At 64 MiB OPT, which knows the future, serves 56.44 %; no policy that \
-         keeps every block it misses serves more."
+         keeps every block it misses has more hits, writes included."
     );
 }
 

@@ -30,10 +30,6 @@ impl Digests {
 }
 
 impl Source for Digests {
-    fn came(&mut self, _: u64, _: &mut News) {}
-
-    fn went(&mut self, _: u64, _: &mut News) {}
-
     /// Whatever it says, all marks are set anew: which blocks it concerns could only be found in an
     /// index of them by the bits of each neighbour's filter.
     fn heard(&mut self, digest: &Digest, news: &mut News) -> Result<(), Unusable> {
@@ -83,10 +79,6 @@ impl Source for Digests {
 
     fn holds(&self, block: u64) -> bool {
         self.neighbours.iter().any(|(_, heard)| heard.holds(block))
-    }
-
-    fn was_held(&self, _: u64) -> bool {
-        false
     }
 
     fn false_positives(&self) -> Option<f64> {

@@ -19,20 +19,22 @@ const JUDGED: usize = 1000;
 /// Smallest share of them that must have come true.
 pub(crate) const TRUSTED: f64 = 0.8;
 
-/// The share of the last predictions that came true.
-#[derive(Clone)]
-pub(crate) struct Confidence {
+/// The share of the last predictions that came true, and counts of all.
+struct Confidence {
     last: Vec<bool>,
     next: usize,
     right: usize,
+    counts: SourceCounts,
 }
 
 impl Confidence {
-    pub(crate) fn new() -> Self {
-        Self { last: Vec::new(), next: 0, right: 0 }
+    fn new() -> Self {
+        Self { last: Vec::new(), next: 0, right: 0, counts: SourceCounts::default() }
     }
 
-    pub(crate) fn judge(&mut self, is_right: bool) {
+    fn judge(&mut self, is_right: bool) {
+        self.counts.predictions += 1;
+        self.counts.confirmed += u64::from(is_right);
         self.right += usize::from(is_right);
         if self.last.len() < JUDGED {
             self.last.push(is_right);
@@ -43,8 +45,19 @@ impl Confidence {
     }
 
     /// Whether to trust the emulation. It is trusted before its first prediction.
-    pub(crate) fn is_trusted(&self) -> bool {
+    fn is_trusted(&self) -> bool {
         self.right as f64 >= TRUSTED * self.last.len() as f64
+    }
+
+    /// Ends a request, before which the emulation was trusted or not: one that is not trusted now
+    /// has no news.
+    fn end_request(&mut self, was_trusted: bool, news: &mut News) {
+        let is_trusted = self.is_trusted();
+        self.counts.distrusted += u64::from(!is_trusted);
+        news.all |= was_trusted != is_trusted;
+        if !is_trusted {
+            news.blocks.clear();
+        }
     }
 }
 
@@ -117,7 +130,6 @@ impl Copy {
 pub(crate) struct LowerCopy {
     copy: Copy,
     confidence: Confidence,
-    counts: SourceCounts,
 }
 
 impl LowerCopy {
@@ -133,30 +145,19 @@ impl LowerCopy {
 
     /// Continues with an emulated cache.
     pub(crate) fn of(copy: Copy) -> Self {
-        Self { copy, confidence: Confidence::new(), counts: SourceCounts::default() }
+        Self { copy, confidence: Confidence::new() }
     }
 }
 
 impl Source for LowerCopy {
-    fn came(&mut self, _: u64, _: &mut News) {}
-
-    fn went(&mut self, _: u64, _: &mut News) {}
-
     fn served(&mut self, block: u64, is_write: bool, hit: Option<bool>, news: &mut News) {
         let before = self.confidence.is_trusted();
         let foretold = self.copy.request(block, is_write, news);
         // The time of a write does not show where the block was.
         if let (false, Some(hit)) = (is_write, hit) {
             self.confidence.judge(foretold == hit);
-            self.counts.predictions += 1;
-            self.counts.confirmed += u64::from(foretold == hit);
         }
-        let is_trusted = self.confidence.is_trusted();
-        self.counts.distrusted += u64::from(!is_trusted);
-        news.all |= before != is_trusted;
-        if !is_trusted {
-            news.blocks.clear();
-        }
+        self.confidence.end_request(before, news);
     }
 
     fn is_distrusted(&self) -> bool {
@@ -167,16 +168,12 @@ impl Source for LowerCopy {
         self.confidence.is_trusted() && self.copy.holds(block)
     }
 
-    fn was_held(&self, _: u64) -> bool {
-        false
-    }
-
     fn counts(&self) -> SourceCounts {
-        self.counts
+        self.confidence.counts
     }
 
     fn restart_counts(&mut self) {
-        self.counts = SourceCounts::default();
+        self.confidence.counts = SourceCounts::default();
     }
 }
 
@@ -185,33 +182,20 @@ pub(crate) struct UpperList {
     sent: BoundedLruMap<()>,
     mode: WriteMode,
     confidence: Confidence,
-    counts: SourceCounts,
 }
 
 impl UpperList {
     pub(crate) fn new(capacity: u32, mode: WriteMode) -> Self {
-        Self {
-            sent: BoundedLruMap::new(capacity + 1, 0),
-            mode,
-            confidence: Confidence::new(),
-            counts: SourceCounts::default(),
-        }
+        Self { sent: BoundedLruMap::new(capacity + 1, 0), mode, confidence: Confidence::new() }
     }
 }
 
 impl Source for UpperList {
-    fn came(&mut self, _: u64, _: &mut News) {}
-
-    fn went(&mut self, _: u64, _: &mut News) {}
-
     fn served(&mut self, block: u64, is_write: bool, _: Option<bool>, news: &mut News) {
         let before = self.confidence.is_trusted();
         if !is_write {
             // The upper cache does not request what it holds.
-            let is_right = self.sent.get(block).is_none();
-            self.confidence.judge(is_right);
-            self.counts.predictions += 1;
-            self.counts.confirmed += u64::from(is_right);
+            self.confidence.judge(self.sent.get(block).is_none());
         }
         match self.mode {
             WriteMode::NoAllocate if is_write => (),
@@ -228,27 +212,18 @@ impl Source for UpperList {
             let Some((gone, ())) = self.sent.pop_oldest() else { break };
             news.blocks.push((gone, false));
         }
-        let is_trusted = self.confidence.is_trusted();
-        self.counts.distrusted += u64::from(!is_trusted);
-        news.all |= before != is_trusted;
-        if !is_trusted {
-            news.blocks.clear();
-        }
+        self.confidence.end_request(before, news);
     }
 
     fn holds(&self, block: u64) -> bool {
         self.confidence.is_trusted() && self.sent.get(block).is_some()
     }
 
-    fn was_held(&self, _: u64) -> bool {
-        false
-    }
-
     fn counts(&self) -> SourceCounts {
-        self.counts
+        self.confidence.counts
     }
 
     fn restart_counts(&mut self) {
-        self.counts = SourceCounts::default();
+        self.confidence.counts = SourceCounts::default();
     }
 }

@@ -57,10 +57,14 @@ impl SourceCounts {
 /// What a cache knows of its neighbour, the one cache above or below. Blocks are given by number.
 pub trait Source: Send {
     /// Notes that the neighbour took a block in. Sources that learn otherwise ignore it.
-    fn came(&mut self, block: u64, news: &mut News);
+    fn came(&mut self, block: u64, news: &mut News) {
+        let _ = (block, news);
+    }
 
-    /// Notes that the neighbour gave a block up.
-    fn went(&mut self, block: u64, news: &mut News);
+    /// Notes that the neighbour gave a block up. Sources that learn otherwise ignore it.
+    fn went(&mut self, block: u64, news: &mut News) {
+        let _ = (block, news);
+    }
 
     /// Notes that `blocks` unnamed blocks came to the neighbour or left it.
     fn moved(&mut self, blocks: u64) {
@@ -113,8 +117,11 @@ pub trait Source: Send {
     fn holds(&self, block: u64) -> bool;
 
     /// Whether the neighbour held a block at its last report. If so, a wrong belief about the block
-    /// is stale, otherwise it is mistaken.
-    fn was_held(&self, block: u64) -> bool;
+    /// is stale, otherwise it is mistaken. Never, if it makes no reports.
+    fn was_held(&self, block: u64) -> bool {
+        let _ = block;
+        false
+    }
 
     /// The cost since the counts were last restarted.
     fn counts(&self) -> SourceCounts;

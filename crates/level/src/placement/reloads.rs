@@ -81,11 +81,6 @@ impl ReloadQueue {
         self.counts.written += self.remove(block);
     }
 
-    /// Drops a block that is discarded.
-    pub fn drop_discarded(&mut self, block: u64) {
-        self.counts.discarded += self.remove(block);
-    }
-
     /// Drops all blocks of a range that is discarded or about to change.
     pub fn discard_within(&mut self, blocks: &std::ops::RangeInclusive<u64>) {
         let before = self.len();
@@ -119,9 +114,11 @@ impl ReloadQueue {
         &self.counts
     }
 
-    /// Restarts the counts after a warm-up; blocks still in the queue count as queued.
-    pub fn restart_counts(&mut self) {
-        self.counts = ReloadCounts { queued: self.len().into(), ..ReloadCounts::default() };
+    /// Restarts the counts after a warm-up. Blocks still in the queue count as queued, and so do
+    /// `issued` blocks that are being read, which count as issued too.
+    pub fn restart_counts(&mut self, issued: u64) {
+        let queued = u64::from(self.len()) + issued;
+        self.counts = ReloadCounts { queued, issued, ..ReloadCounts::default() };
     }
 
     /// Checks the invariant in the head of this file.

@@ -35,7 +35,7 @@ fn agrees_with_a_list() {
                 }
                 3 => {
                     counts.discarded += remove(&mut list);
-                    ours.drop_discarded(block);
+                    ours.discard_within(&(block..=block));
                 }
                 _ if list.contains(&block) => {
                     counts.duplicates += 1;
@@ -62,7 +62,7 @@ fn agrees_with_a_list() {
 fn counts_anew_what_still_waits() {
     let mut queue = ReloadQueue::new(3, 1);
     (0..5).for_each(|block| queue.push(block));
-    queue.restart_counts();
+    queue.restart_counts(0);
     assert_eq!(*queue.counts(), ReloadCounts { queued: 3, ..ReloadCounts::default() });
     assert_eq!(queue.pop(), Some(2));
     queue.validate().unwrap();

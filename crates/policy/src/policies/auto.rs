@@ -438,9 +438,7 @@ impl Policy for Auto {
         self.ghosts.check(self)?;
         self.miniatures.check(&self.order.blocks)?;
         self.evidence.check(self.known().map(|entry| self.block(entry)))?;
-        if self.order.len() > self.capacity {
-            return Err(format!("{} resident, capacity {}", self.order.len(), self.capacity));
-        }
+        crate::check_room(self.order.len(), self.capacity)?;
         let blocks: &Lists<Block> = &self.order.blocks;
         let resident = (0..blocks.entries()).filter(|&e| self.contains(e)).count();
         let known = (0..blocks.entries()).filter(|&e| self.block(e).is_known()).count();

@@ -196,9 +196,7 @@ impl Policy for Clock {
     }
 
     fn validate(&self) -> Result<(), String> {
-        if self.len() > self.capacity {
-            return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
-        }
+        crate::check_room(self.len(), self.capacity)?;
         if self.ring.iter().any(|e| self.ring.mark(e) > self.max) {
             return Err("a counter is beyond its width".into());
         }

@@ -99,9 +99,7 @@ impl Policy for Fifo {
     }
 
     fn validate(&self) -> Result<(), String> {
-        if self.len() > self.capacity {
-            return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
-        }
+        crate::check_room(self.len(), self.capacity)?;
         self.queue.check()
     }
 }

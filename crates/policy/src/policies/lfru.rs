@@ -305,9 +305,7 @@ impl Policy for Lfru {
     }
 
     fn validate(&self) -> Result<(), String> {
-        if self.len() > self.capacity {
-            return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
-        }
+        crate::check_room(self.len(), self.capacity)?;
         for entry in 0..self.blocks.entries() {
             let block = self.blocks.data(entry);
             let (resident, ghost) = (self.heap.contains(entry), self.blocks.linked(entry));

@@ -235,9 +235,7 @@ impl Policy for Lfu {
     }
 
     fn validate(&self) -> Result<(), String> {
-        if self.len() > self.capacity {
-            return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
-        }
+        crate::check_room(self.len(), self.capacity)?;
         let placed =
             |slot: &u32| self.places.get(self.ranking.entry(*slot)) == Place::Resident(*slot);
         if let Some(slot) = self.ranking.iter().find(|slot| !placed(slot)) {

@@ -371,9 +371,7 @@ impl Policy for LruK {
     }
 
     fn validate(&self) -> Result<(), String> {
-        if self.len() > self.capacity {
-            return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
-        }
+        crate::check_room(self.len(), self.capacity)?;
         for entry in 0..self.blocks.entries() {
             let heaps = [self.heap.contains(entry), self.waiting.contains(entry)];
             let ghost = self.blocks.linked(entry);

@@ -80,11 +80,6 @@ impl Future {
         Ok(Self { refs, next })
     }
 
-    /// The references.
-    pub fn references(&self) -> &[Entry] {
-        &self.refs
-    }
-
     /// The position of the next reference to the block that is referenced at `position`, if any.
     pub fn next_use(&self, position: usize) -> Option<usize> {
         Some(self.next[position]).filter(|&next| next != NEVER).map(|next| next as usize)

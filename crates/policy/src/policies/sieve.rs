@@ -154,9 +154,7 @@ impl Policy for Sieve {
     }
 
     fn validate(&self) -> Result<(), String> {
-        if self.len() > self.capacity {
-            return Err(format!("{} resident, capacity {}", self.len(), self.capacity));
-        }
+        crate::check_room(self.len(), self.capacity)?;
         if self.hand.is_some_and(|hand| !self.contains(hand)) {
             return Err("the hand points at what is not resident".into());
         }

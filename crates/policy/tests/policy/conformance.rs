@@ -310,6 +310,24 @@ fn lfru_through_resizes_and_restarts() {
     }
 }
 
+/// Of a tenth of the blocks come a tenth of the references.
+#[test]
+fn parameters_in_references_are_those_of_a_sample() {
+    for (whole, sample) in [
+        ("mq,m=4,lifetime=1000", "mq,m=4,lifetime=100"),
+        ("mq,lifetime=3", "mq,lifetime=1"),
+        ("mq,qout=2", "mq,qout=2"),
+        ("lru-2,crp=20", "lru-2,crp=2"),
+        ("lfru,lambda=0.001", "lfru,lambda=0.01"),
+        ("lfru,lambda=0.5", "lfru,lambda=1"),
+        ("lfru,decay=0.5", "lfru,decay=0.5"),
+    ] {
+        let whole = Spec::parse(whole).unwrap();
+        assert_eq!(whole.of_sample(0.1), Spec::parse(sample).unwrap());
+        assert_eq!(whole.of_sample(1.0), whole);
+    }
+}
+
 #[test]
 fn the_fading_of_lfru_is_given_once() {
     for text in ["lfru,decay=0.05,lambda=0.5", "lfru,lambda=0,decay=1"] {

@@ -139,9 +139,9 @@ impl<Q1: Queue, Q2: Queue> SchemeLevel for Hfa<Q1, Q2> {
         }
     }
 
-    fn introduce(&mut self, upper: u16, blocks: u64, levels: u16) {
+    fn introduce(&mut self, upper: u16, blocks: u64) {
         if let Some(chances) = &mut self.chances {
-            chances.introduce(upper, blocks, levels);
+            chances.introduce(upper, blocks);
         }
     }
 

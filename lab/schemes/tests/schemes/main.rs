@@ -294,7 +294,7 @@ fn conserve(name: &str, topology: &Topology, ours: &mut dyn Scheme, random: &mut
         for &moved in &moves {
             match moved {
                 Move::Filled(e, node) | Move::Copied(e, node) => held[node][e as usize] = true,
-                Move::Resent(e, node) => {
+                Move::Resent(e, node) | Move::Demoted(e, node) => {
                     // Only the cache above gives it up.
                     let above = |&n: &usize| topology.below(n) == Some(node);
                     (0..topology.nodes()).filter(above).for_each(|n| held[n][e as usize] = false);
@@ -304,11 +304,6 @@ fn conserve(name: &str, topology: &Topology, ours: &mut dyn Scheme, random: &mut
                     // It came from somewhere below.
                     let below = std::iter::successors(topology.below(node), |&n| topology.below(n));
                     below.for_each(|n| held[n][e as usize] = false);
-                    held[node][e as usize] = true;
-                }
-                Move::Demoted(e, node) => {
-                    let above = |&n: &usize| topology.below(n) == Some(node);
-                    (0..topology.nodes()).filter(above).for_each(|n| held[n][e as usize] = false);
                     held[node][e as usize] = true;
                 }
                 Move::Dropped(e, node) => held[node][e as usize] = false,

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use undercroft_level::DenseLevel;
-use undercroft_policy::{Awareness, Context, Future, Reference, Spec, WriteMode};
+use undercroft_policy::{Context, Future, Reference, Spec, WriteMode};
 use undercroft_random::hash;
 use undercroft_trace::DenseTrace;
 
 use super::{CurvePoint, Figure, FlashFigure, PARTS, Part, Question, Sample, Study, Upper};
-use crate::curve::{Curve, LruStack};
+use crate::curve::{Curve, LruStack, adjusted};
+use crate::drive::drive_in_parts;
 use crate::tree::{SoFar, counts_in_parts};
 use crate::{Config, Error, LevelConfig, Lowest};
 
@@ -137,6 +138,8 @@ struct Arriving<'a> {
     trace: &'a DenseTrace,
     upper: Option<Upper>,
     refs: Vec<Reference>,
+    /// How many had arrived at the end of each of [`PARTS`] equal parts of the trace.
+    ends: Vec<usize>,
     /// Reads of blocks that no one requested before.
     cold: u64,
     /// Reads of all blocks, if these are a sample.
@@ -146,29 +149,25 @@ struct Arriving<'a> {
 impl<'a> Arriving<'a> {
     fn new(trace: &'a DenseTrace, upper: Option<&LevelConfig>) -> Result<Self, Error> {
         let level = |config: &LevelConfig| -> Result<DenseLevel, Error> {
-            let info = config.policy.info();
-            if info.name == "opt" || Awareness::of(&config.policy).is_some() {
-                let why =
-                    format!("{}: the client's cache must have an online policy", config.policy);
-                return Err(Error::Request(why));
-            }
-            let policy = config.policy.build(&Context::new(config.capacity))?;
-            let mut level = DenseLevel::new(policy, WriteMode::Allocate);
+            config.check_alone("the client's cache must have an online policy")?;
+            let mut level = config.level()?;
             level.bind(0, (0..trace.unique()).map(|number| trace.names().name(number)));
             Ok(level)
         };
         let mut client = upper.map(level).transpose()?;
-        let mut refs = Vec::new();
-        let mut chunks = trace.forward();
+        let (mut refs, mut ends) = (Vec::new(), Vec::new());
         let mut coming = Vec::new();
-        while let Some((_, chunk)) = chunks.next()? {
+        drive_in_parts(trace, PARTS, |_, part, is_end| {
             coming.clear();
-            coming.extend(chunk.iter().map(|r| Reference::new(r.block(), r.is_write())));
+            coming.extend(part.iter().map(|r| Reference::new(r.block(), r.is_write())));
             match &mut client {
                 Some(client) => client.replay(trace.unique(), &coming, Some(&mut refs)),
                 None => refs.extend_from_slice(&coming),
             }
-        }
+            if is_end {
+                ends.push(refs.len());
+            }
+        })?;
         let mut met = vec![false; trace.unique() as usize];
         let is_first = |r: &&Reference| !std::mem::replace(&mut met[r.entry() as usize], true);
         let cold = refs.iter().filter(is_first).filter(|r| !r.is_write()).count() as u64;
@@ -179,7 +178,7 @@ impl<'a> Arriving<'a> {
             reads: client.counts().reads,
             read_hits: client.counts().read_hits,
         });
-        Ok(Self { trace, upper, refs, cold, all_reads })
+        Ok(Self { trace, upper, refs, ends, cold, all_reads })
     }
 
     /// The references to a share `rate` of the blocks.
@@ -187,8 +186,19 @@ impl<'a> Arriving<'a> {
         let below = (rate * u64::MAX as f64) as u64;
         let names = self.trace.names();
         let is_in = |r: &&Reference| hash(names.name(r.entry())) < below;
-        let refs = self.refs.iter().filter(is_in).copied().collect();
-        Self { refs, upper: self.upper.clone(), ..*self }
+        let mut refs = Vec::new();
+        let ends = self.parts().map(|part| {
+            refs.extend(part.iter().filter(is_in));
+            refs.len()
+        });
+        let ends = ends.collect();
+        Self { refs, ends, upper: self.upper.clone(), ..*self }
+    }
+
+    /// What arrived in each part of the trace.
+    fn parts(&self) -> impl Iterator<Item = &[Reference]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.refs[start..end])
     }
 
     fn curve(&self) -> Curve {
@@ -197,38 +207,26 @@ impl<'a> Arriving<'a> {
         stack.finish()
     }
 
-    /// A level that places at the access. Of a sample, a level of so much smaller size, and what is
-    /// missing to the expected number of reads counts as hits (as in `curve/sampled.rs`).
+    /// A level that places at the access, if these are the references to a share `rate` of the
+    /// blocks.
     fn figure(
         &self,
         level: &LevelConfig,
         rate: f64,
         future: &Arc<Future>,
     ) -> Result<Figure, Error> {
-        let capacity = match rate {
-            1.0 => level.capacity,
-            rate => (f64::from(level.capacity) * rate).round().max(1.0) as u32,
-        };
-        let is_opt = level.policy.info().name == "opt";
+        let LevelConfig { capacity, policy } = level.of_sample(rate);
+        let is_opt = policy.info().name == "opt";
         let context = Context { capacity, future: is_opt.then(|| future.clone()) };
-        let mut run = DenseLevel::new(level.policy.build(&context)?, WriteMode::Allocate);
+        let mut run = DenseLevel::new(policy.build(&context)?, WriteMode::Allocate);
         run.bind(0, (0..self.trace.unique()).map(|number| self.trace.names().name(number)));
         let mut ends = Vec::new();
-        for part in 0..PARTS {
-            let at = |part: usize| self.refs.len() * part / PARTS;
-            run.replay(self.trace.unique(), &self.refs[at(part)..at(part + 1)], None);
+        for part in self.parts() {
+            run.replay(self.trace.unique(), part, None);
             ends.push(SoFar { counts: *run.counts(), ..SoFar::default() });
         }
         let counts = *run.counts();
-        let (hits, reads) = match rate {
-            1.0 => (counts.read_hits as f64, counts.reads as f64),
-            rate => {
-                let expected = self.all_reads as f64 * rate;
-                let surplus = counts.reads as f64 - expected;
-                ((counts.read_hits as f64 - surplus).clamp(0.0, expected), expected)
-            }
-        };
-        let read_hit_ratio = if reads > 0.0 { hits / reads } else { 0.0 };
+        let read_hit_ratio = adjusted(counts.read_hits, counts.reads, self.all_reads, rate);
         Ok(Figure {
             policy: level.policy.to_string(),
             placement: "access".into(),

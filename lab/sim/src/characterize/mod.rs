@@ -16,8 +16,8 @@ mod split;
 mod working_set;
 
 use undercroft_level::DenseLevel;
-use undercroft_policy::{Awareness, Context, Reference, WriteMode};
-use undercroft_trace::{BlockStream, Ref};
+use undercroft_policy::Reference;
+use undercroft_trace::{BlockStream, Counts, Ref};
 
 use crate::evictions::EvictionSource;
 use crate::{Error, LevelConfig, LevelSpec, Size};
@@ -73,14 +73,17 @@ pub fn level(spec: &LevelSpec, block_bytes: u32) -> Result<LevelConfig, Error> {
 /// than `config` allows.
 ///
 /// # Errors
-/// The trace is damaged or empty, a cache cannot be made, or a cache above is combined with a
-/// sample.
+/// The trace is damaged or empty, a cache cannot be made, a cache above is combined with a sample,
+/// a sample holds no blocks, or none are allowed.
 pub fn characterize(
     stream: &mut BlockStream,
     requests: &RequestCounter,
     config: &Config,
     mut progress: impl FnMut(u64),
 ) -> Result<Option<Characterization>, Error> {
+    if config.max_blocks == 0 {
+        return Err(Error::Request("at most 0 distinct blocks: expected 1 or more".into()));
+    }
     let mut run = Run::new(stream, config)?;
     let mut refs = Vec::new();
     while stream.next_chunk(&mut refs)? {
@@ -89,6 +92,9 @@ pub fn characterize(
         }
         run.chunk(stream, &refs);
         progress(stream.seen().records);
+    }
+    if config.rate < 1.0 && stream.unique() == 0 && stream.seen().references() > 0 {
+        return Err(Error::empty_sample(config.rate));
     }
     let requests = requests.report(stream.meta(), config.unit_bytes.unwrap_or(config.block_bytes));
     Ok(Some(run.finish(stream, requests)))
@@ -157,20 +163,13 @@ struct Run<'a> {
     /// Position of each block's last reference, from 1 on; 0 is none.
     last: Vec<u64>,
     depths: StackDepths,
-    counts: BlockCounts,
+    counts: Counts,
     stack: Distances,
     temporal: Distances,
     working_set: WorkingSet,
     frequencies: Frequencies,
     idle: Option<IdleDistances>,
     splits: Vec<Split>,
-}
-
-/// References by kind.
-#[derive(Default)]
-struct BlockCounts {
-    reads: u64,
-    writes: u64,
 }
 
 impl<'a> Run<'a> {
@@ -181,15 +180,9 @@ impl<'a> Run<'a> {
                        with trace filter, and describe that";
             return Err(Error::Request(why.into()));
         }
-        let upper = config.upper.as_ref().map(|upper| {
-            let info = upper.policy.info();
-            if info.name == "opt" || Awareness::of(&upper.policy).is_some() {
-                let why = format!("{}: the cache above must have an online policy", upper.policy);
-                return Err(Error::Request(why));
-            }
-            let policy = upper.policy.build(&Context::new(upper.capacity))?;
-            let level = DenseLevel::new(policy, WriteMode::Allocate);
-            Ok(Upper { level, config: upper.clone(), bound: 0, passed: 0 })
+        let upper = config.upper.as_ref().map(|upper| -> Result<_, Error> {
+            upper.check_alone("the cache above must have an online policy")?;
+            Ok(Upper { level: upper.level()?, config: upper.clone(), bound: 0, passed: 0 })
         });
         let upper = upper.transpose()?;
         // Buffers say which block made room for which only if all blocks are seen.
@@ -203,7 +196,7 @@ impl<'a> Run<'a> {
             evictions: Vec::new(),
             last: Vec::new(),
             depths: StackDepths::default(),
-            counts: BlockCounts::default(),
+            counts: Counts::default(),
             stack: Distances::new(is_sample),
             temporal: Distances::new(is_sample),
             working_set: WorkingSet::default(),
@@ -279,11 +272,8 @@ impl<'a> Run<'a> {
         for (arrival, depth) in self.arrivals.iter().zip(&self.depths_found) {
             let &Arrival { reference, position, time_ns, .. } = arrival;
             let (entry, is_write) = (reference.entry(), reference.is_write());
-            if is_write {
-                self.counts.writes += 1;
-            } else {
-                self.counts.reads += 1;
-            }
+            self.counts.reads += u64::from(!is_write);
+            self.counts.writes += u64::from(is_write);
             let temporal = arrival.temporal_distance();
             let stack = depth.map(|depth| self.whole_distance(depth));
             self.temporal.add(entry, temporal);
@@ -307,7 +297,7 @@ impl<'a> Run<'a> {
     fn finish(self, stream: &BlockStream, requests: RequestReport) -> Characterization {
         let rate = self.config.rate;
         let is_sample = rate < 1.0;
-        let kept = self.counts.reads + self.counts.writes;
+        let kept = self.counts.references();
         let seen = stream.seen();
         // A reference of the sample stands for so many, and a block for so many.
         let scale = if is_sample { seen.references() as f64 / kept.max(1) as f64 } else { 1.0 };
@@ -322,19 +312,16 @@ impl<'a> Run<'a> {
                 share_error: surplus.max(self.stack.error()).max(self.temporal.error()).min(1.0),
             }
         });
-        let (reads, writes) = match is_sample {
-            true => (seen.reads, seen.writes),
-            false => (self.counts.reads, self.counts.writes),
-        };
+        let counted = if is_sample { seen } else { self.counts };
         // Every block met was passed on by the cache above at least once: its first reference.
-        let cold = self.stack.cold();
+        let cold_requests = scaled(self.stack.cold(), block_scale);
         let blocks = BlockReport {
-            requests: reads + writes,
-            reads,
-            writes,
+            requests: counted.references(),
+            reads: counted.reads,
+            writes: counted.writes,
             unique_blocks: scaled(stream.unique().into(), block_scale),
-            cold_requests: scaled(cold, block_scale),
-            cold_share: scaled(cold, block_scale) as f64 / (reads + writes).max(1) as f64,
+            cold_requests,
+            cold_share: cold_requests as f64 / counted.references().max(1) as f64,
         };
         let source = match (&self.upper, &self.source) {
             (Some(_), _) => Some("upper"),
@@ -342,9 +329,7 @@ impl<'a> Run<'a> {
             (None, None) => None,
         };
         let mut windows = self.working_set.windows(stream.meta().has_time);
-        for window in &mut windows {
-            window.scale(scale, block_scale);
-        }
+        windows.iter_mut().for_each(|window| window.scale(scale, block_scale));
         let mut frequency = self.frequencies.table();
         let mut concentration = self.frequencies.concentration();
         frequency.iter_mut().for_each(|row| row.blocks = scaled(row.blocks, block_scale));

@@ -260,11 +260,8 @@ impl DistanceReport {
                 cumulative_share: share(sum),
             }
         };
-        Self {
-            median: histogram.median(),
-            hill: histogram.hill(),
-            bins: histogram.bins().map(row).collect(),
-        }
+        let bins = histogram.bins().map(row).collect();
+        Self { median: histogram.median(), hill: histogram.hill(), bins }
     }
 }
 

@@ -39,20 +39,16 @@ impl Requests {
 
     fn add(&mut self, record: &Record) {
         let length = record.length;
-        match record.op {
+        let (requests, sum) = match record.op {
             Op::Evict => {
                 self.evictions += 1;
                 return;
             }
-            Op::Read => {
-                self.reads += 1;
-                self.read_length = self.read_length.saturating_add(length);
-            }
-            Op::Write => {
-                self.writes += 1;
-                self.write_length = self.write_length.saturating_add(length);
-            }
-        }
+            Op::Read => (&mut self.reads, &mut self.read_length),
+            Op::Write => (&mut self.writes, &mut self.write_length),
+        };
+        *requests += 1;
+        *sum = sum.saturating_add(length);
         self.lengths.add(length);
         let space = record.space as usize;
         if space >= self.ends.len() {

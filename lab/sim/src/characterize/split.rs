@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use undercroft_level::DenseLevel;
-use undercroft_policy::{Awareness, Context, Reference, WriteMode};
+use undercroft_policy::Reference;
 use undercroft_trace::BlockNames;
 
 use super::report::scaled;
@@ -67,19 +67,11 @@ impl Split {
     /// # Errors
     /// The policy cannot be made, needs the whole trace first, or a neighbouring cache.
     pub fn new(config: &LevelConfig, rate: f64) -> Result<Self, Error> {
-        let info = config.policy.info();
-        if info.name == "opt" || Awareness::of(&config.policy).is_some() {
-            let why = format!(
-                "{}: the split is made in one pass over the trace with one cache; a policy that \
-                 looks ahead or at a neighbouring cache cannot be used",
-                config.policy
-            );
-            return Err(Error::Request(why));
-        }
-        let capacity = (f64::from(config.capacity) * rate).round().max(1.0) as u32;
-        let policy = config.policy.build(&Context::new(capacity))?;
+        let why = "the split is made in one pass over the trace with one cache; a policy that \
+                   looks ahead or at a neighbouring cache cannot be used";
+        config.check_alone(why)?;
         Ok(Self {
-            level: DenseLevel::new(policy, WriteMode::Allocate),
+            level: config.of_sample(rate).level()?,
             size: config.capacity.into(),
             bound: 0,
             by_temporal: Cells::default(),

@@ -12,6 +12,7 @@ mod sampled;
 pub use any::{check_rate, curve, exact_curve};
 pub use lru::LruStack;
 pub use opt::opt_curve;
+pub(crate) use sampled::adjusted;
 pub use sampled::{Point, sampled_curve};
 
 /// Hits of one stack algorithm at all sizes: a histogram of the depths at which blocks were found.

@@ -32,21 +32,24 @@ pub fn sampled_curve(
     capacities: &[u32],
 ) -> Result<Vec<Point>, Error> {
     if sample.is_empty() && sample.seen().references() > 0 {
-        let why = format!("a sample of {rate} of the blocks holds none: use a larger rate");
-        return Err(Error::Request(why));
+        return Err(Error::empty_sample(rate));
     }
-    let expected = sample.seen().reads as f64 * rate;
-    let surplus = sample.kept().reads as f64 - expected;
+    let (kept, all) = (sample.kept().reads, sample.seen().reads);
     let point = |&capacity: &u32| {
-        let scaled = (f64::from(capacity) * rate).round().max(1.0) as u32;
-        let config = Config {
-            levels: vec![LevelConfig { capacity: scaled, policy: policy.clone() }],
-            write_mode: WriteMode::Allocate,
-            ..Config::default()
-        };
-        let hits = simulate(sample, &config, |_| ())?.read_hits() as f64;
-        let ratio = if expected > 0.0 { (hits - surplus) / expected } else { 0.0 };
-        Ok(Point { capacity, read_hit_ratio: ratio.clamp(0.0, 1.0) })
+        let level = LevelConfig { capacity, policy: policy.clone() }.of_sample(rate);
+        let write_mode = WriteMode::Allocate;
+        let config = Config { levels: vec![level], write_mode, ..Config::default() };
+        let hits = simulate(sample, &config, |_| ())?.read_hits();
+        Ok(Point { capacity, read_hit_ratio: adjusted(hits, kept, all, rate) })
     };
     capacities.iter().map(point).collect()
+}
+
+/// The read hit ratio of a whole trace with `all` reads, of which a sample of a share `rate` of the
+/// blocks has `kept`, and `hits` hits. What is missing to the expected number counts as hits.
+pub(crate) fn adjusted(hits: u64, kept: u64, all: u64, rate: f64) -> f64 {
+    let expected = all as f64 * rate;
+    let surplus = kept as f64 - expected;
+    let ratio = if expected > 0.0 { (hits as f64 - surplus) / expected } else { 0.0 };
+    ratio.clamp(0.0, 1.0)
 }

@@ -85,9 +85,9 @@ impl<'a> Caches<'a> {
         account: Option<Account<'a>>,
     ) -> Self {
         scheme.grow(population.unique());
-        let samples = u64::from(config.looks.samples);
-        let every = (samples > 0).then(|| (population.trace().len() / samples.max(1)).max(1));
-        Self { population, scheme, account, every: every.unwrap_or(0), moves: Vec::new() }
+        let every = population.trace().len().checked_div(config.looks.samples.into());
+        let every = every.map_or(0, |references| references.max(1));
+        Self { population, scheme, account, every, moves: Vec::new() }
     }
 }
 

@@ -5,14 +5,23 @@ use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
 
 use super::{Plan, Run};
 use crate::setup::Prepared;
-use crate::{Error, FlashLevel, Size, Warmup};
+use crate::{Error, FlashLevel, Rule, Size, Warmup};
 
 impl Plan {
     /// Runs each combination on one read, with small levels.
     ///
     /// # Errors
-    /// A combination cannot be simulated; the message gives the reason.
+    /// Options contradict each other, or a combination cannot be simulated; the message gives the
+    /// reason.
     pub fn check(&self) -> Result<(), Error> {
+        let refuse = |why: &str| Err(Error::Request(why.into()));
+        if self.upper.is_some() && self.ratio.is_some() {
+            return refuse("a level above and a ratio: under a ratio all levels vary; give one");
+        }
+        let is_scheme = |rule: &Rule| matches!(rule, Rule::Scheme(_));
+        if self.config.times.demotions.is_some() && !self.placements.iter().any(is_scheme) {
+            return refuse("--demotions: none of the placements moves blocks by hints");
+        }
         let one = GeneratorSpec::parse("scan", "blocks=1")
             .map_err(|error| Error::Request(error.to_string()))?;
         let stream = BlockStream::new(one.reader(), &BlockOptions::default())?;

@@ -18,20 +18,6 @@ pub(super) enum Work {
     Reload(u64),
 }
 
-/// Nanoseconds for which a disk was busy.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Busy {
-    pub(super) reads_ns: u64,
-    pub(super) writes_ns: u64,
-    pub(super) reloads_ns: u64,
-}
-
-impl Busy {
-    pub(super) fn demand_ns(&self) -> u64 {
-        self.reads_ns + self.writes_ns
-    }
-}
-
 /// A reload that was issued.
 #[derive(Default)]
 struct Flight {
@@ -48,7 +34,8 @@ pub(super) struct Disk {
     serving: Option<(Work, u64)>,
     pub(super) reloads: ReloadQueue,
     flights: HashMap<u64, Flight>,
-    pub(super) busy: Busy,
+    /// Nanoseconds in which it read, wrote and reloaded.
+    pub(super) busy_ns: [u64; 3],
 }
 
 /// The result of a finished reload.
@@ -67,7 +54,7 @@ impl Disk {
             serving: None,
             reloads: ReloadQueue::new(max_reloads, 0),
             flights: HashMap::new(),
-            busy: Busy::default(),
+            busy_ns: [0; 3],
         }
     }
 
@@ -114,6 +101,11 @@ impl Disk {
         }
     }
 
+    /// Restarts the counts of reloads after a warm-up.
+    pub(super) fn restart_counts(&mut self) {
+        self.reloads.restart_counts(self.flights.len() as u64);
+    }
+
     /// Lets a slot wait for the reload of its block, if that was issued.
     pub(super) fn join(&mut self, block: u64, slot: usize) -> bool {
         let Some(flight) = self.flights.get_mut(&block) else { return false };
@@ -131,12 +123,12 @@ impl Disk {
             self.flights.insert(block, Flight::default());
             Some(Work::Reload(block))
         })?;
-        let busy = match next {
-            Work::Read(_) => &mut self.busy.reads_ns,
-            Work::Write(_) => &mut self.busy.writes_ns,
-            Work::Reload(_) => &mut self.busy.reloads_ns,
+        let kind = match next {
+            Work::Read(_) => 0,
+            Work::Write(_) => 1,
+            Work::Reload(_) => 2,
         };
-        *busy += self.service_ns;
+        self.busy_ns[kind] += self.service_ns;
         let done = now + self.service_ns;
         self.serving = Some((next, done));
         Some(done)

@@ -12,7 +12,7 @@ use undercroft_level::placement::{DataSource, Order, Placement, WayByCost};
 
 use undercroft_random::SplitMix64;
 
-use super::disk::{Busy, Disk, Work};
+use super::disk::{Disk, Work};
 use super::flash::Channels;
 use super::link::Link;
 use crate::clients::OfClient;
@@ -59,7 +59,6 @@ struct Slot {
     block: u64,
     is_write: bool,
     cold: bool,
-    is_counted: bool,
     issued: u64,
     /// When the request was queued at the disk.
     queued: u64,
@@ -84,6 +83,8 @@ pub(super) struct World<'a> {
     now: u64,
     slots: Vec<Slot>,
     active: usize,
+    /// Slots that wait for the end of the warm-up.
+    held: Vec<usize>,
     links: Vec<Link>,
     /// The disks of the first server, then those of the second, and so on.
     disks: Vec<Disk>,
@@ -93,13 +94,14 @@ pub(super) struct World<'a> {
     ways: Vec<WayByCost>,
     seen: Seen,
     issued: u64,
-    warmup: u64,
+    /// References of the warm-up, until it is over.
+    warmup: Option<u64>,
     stats: TimedOutcome,
     began: u64,
     /// Busy times at the end of the warm-up; the busy times at the last choice of the way down
     /// follow.
-    before: Vec<Busy>,
-    links_before: (u64, u64),
+    disks_before: [u64; 3],
+    links_before: [u64; 2],
     reviewed: Vec<u64>,
     links_reviewed: u64,
     victims: Vec<u64>,
@@ -139,17 +141,18 @@ impl<'a> World<'a> {
             now: 0,
             slots: (0..clients * per_client).map(slot).collect(),
             active: clients * per_client,
+            held: Vec::new(),
             links: (0..clients).map(link).collect(),
             disks: (0..disks).map(disk).collect(),
             channels: config.lowest.flash.as_ref().map(|flash| Channels::new(flash.times)),
             flash_written: 0,
             seen: Seen::new(population.unique()),
             issued: 0,
-            warmup,
+            warmup: (warmup > 0).then_some(warmup),
             stats: TimedOutcome::default(),
             began: 0,
-            before: vec![Busy::default(); disks],
-            links_before: (0, 0),
+            disks_before: [0; 3],
+            links_before: [0; 2],
             reviewed: vec![0; disks],
             links_reviewed: 0,
             victims: Vec::new(),
@@ -202,33 +205,24 @@ impl<'a> World<'a> {
     // -------------------------------------------------------------- the client
 
     fn issue(&mut self, at: usize) -> Result<(), Error> {
+        if self.warmup == Some(self.issued) {
+            self.hold(at);
+            return Ok(());
+        }
         let client = self.slots[at].client;
         let Some(r) = self.streams[client].next()? else {
             self.active -= 1;
             return Ok(());
         };
-        if self.issued == self.warmup {
-            self.restart();
-        }
         self.issued += 1;
         let (block, is_write) = (u64::from(r.block), r.is_write);
         let cold = self.seen.is_first(r.block);
         let mut victims = std::mem::take(&mut self.victims);
         victims.clear();
         let hit = self.tree.request(client, block, is_write, cold, &mut victims);
-        let mut hints = std::mem::take(&mut self.slots[at].hints);
+        let (issued, mut hints) = (self.now, std::mem::take(&mut self.slots[at].hints));
         hints.clear();
-        let is_counted = self.issued > self.warmup;
-        self.slots[at] = Slot {
-            client,
-            block,
-            is_write,
-            cold,
-            is_counted,
-            issued: self.now,
-            hints,
-            ..Slot::default()
-        };
+        self.slots[at] = Slot { client, block, is_write, cold, issued, hints, ..Slot::default() };
         if hit && !is_write {
             self.at(self.now + OWN_NS, Event::Done(at));
         } else if self.tree.order() == Order::DemoteFirst {
@@ -240,6 +234,18 @@ impl<'a> World<'a> {
         }
         self.victims = victims;
         Ok(())
+    }
+
+    /// Makes a slot wait until all requests of the warm-up are answered, so that every level
+    /// counts the same requests.
+    fn hold(&mut self, at: usize) {
+        self.held.push(at);
+        if self.held.len() == self.active {
+            self.warmup = None;
+            self.restart();
+            let (now, held) = (self.now, std::mem::take(&mut self.held));
+            held.into_iter().for_each(|at| self.at(now, Event::Issue(at)));
+        }
     }
 
     /// Sends a request; a write includes its data.
@@ -289,10 +295,8 @@ impl<'a> World<'a> {
 
     fn finish_request(&mut self, at: usize) {
         let slot = &self.slots[at];
-        if slot.is_counted {
-            self.stats.requests += 1;
-        }
-        if slot.is_counted && !slot.is_write {
+        self.stats.requests += 1;
+        if !slot.is_write {
             let stats = &mut self.stats;
             stats.reads += 1;
             stats.response_ns += self.now - slot.issued;
@@ -332,18 +336,18 @@ impl<'a> World<'a> {
             self.ask_disk(disk, Work::Write(at));
         } else {
             self.disks[disk].drop_demanded(block);
-            let from_disk = found == Found::Disk;
-            if found == Found::Flash {
-                let read = self.read_flash(block);
-                self.slots[at].flash_ns = read - self.now;
-                self.at(read + SERVER_NS, Event::Reply(at));
-            } else if !from_disk {
-                self.at(self.now + SERVER_NS, Event::Reply(at));
-            } else if self.disks[disk].join(block, at) {
-                self.slots[at].queued = self.now;
-                self.stats.joined += 1;
-            } else {
-                self.ask_disk(disk, Work::Read(at));
+            match found {
+                Found::Flash => {
+                    let read = self.read_flash(block);
+                    self.slots[at].flash_ns = read - self.now;
+                    self.at(read + SERVER_NS, Event::Reply(at));
+                }
+                Found::Disk if self.disks[disk].join(block, at) => {
+                    self.slots[at].queued = self.now;
+                    self.stats.joined += 1;
+                }
+                Found::Disk => self.ask_disk(disk, Work::Read(at)),
+                _ => self.at(self.now + SERVER_NS, Event::Reply(at)),
             }
         }
         let server = self.tree.home(block);
@@ -369,9 +373,7 @@ impl<'a> World<'a> {
     fn write_flash(&mut self) {
         let (Some(channels), Some(flash)) = (&mut self.channels, self.tree.flash()) else { return };
         let written = flash.outcome().counts.written;
-        // The counts begin anew after the warm-up.
-        let new = written.checked_sub(self.flash_written).unwrap_or(written);
-        channels.write(new, self.now);
+        channels.write(written - self.flash_written, self.now);
         self.flash_written = written;
     }
 

@@ -15,7 +15,7 @@ use super::flash::BelowMemory;
 use super::{Division, Server, ServerSpec, Tree, TreeRules};
 use crate::aware::is_aware;
 use crate::clients::ClientRef;
-use crate::drive::{Proceed, Topology, drive};
+use crate::drive::{Proceed, Topology, drive, drive_in_parts};
 use crate::{
     ClientOutcome, ClientsOutcome, Config, CooperationOutcome, Data, Error, Evictions, LevelConfig,
     Outcome, Population,
@@ -63,21 +63,15 @@ pub(crate) fn counts_in_parts(
 ) -> Result<Vec<SoFar>, Error> {
     let mut run = Run::new(trace, None, config)?;
     let mut ends = Vec::new();
-    let mut chunks = trace.forward();
-    while let Some((start, mut refs)) = chunks.next()? {
-        let mut at = start;
-        while ends.len() < parts {
-            let left = trace.len() * (ends.len() as u64 + 1) / parts as u64 - at;
-            let Some((part, rest)) = refs.split_at_checked(left as usize) else { break };
-            run.serve(at, part);
-            (at, refs) = (at + left, rest);
+    drive_in_parts(trace, parts, |at, refs, is_end| {
+        run.serve(at, refs);
+        if is_end {
             let reloads = run.tree.placement_counts().iter().map(|counts| counts.reloads).sum();
             let levels = run.tree.level_counts();
             let flash = run.tree.flash().map(|flash| flash.outcome().counts).unwrap_or_default();
             ends.push(SoFar { counts: levels[levels.len() - 1], reloads, flash });
         }
-        run.serve(at, refs);
-    }
+    })?;
     Ok(ends)
 }
 
@@ -126,9 +120,6 @@ impl<'a> Run<'a> {
 
     /// Serves the `at`-th reference of the trace, of the only client.
     fn reference(&mut self, at: u64, reference: Reference) {
-        if let Some(flash) = self.tree.flash_mut() {
-            flash.at_request(at);
-        }
         if let Some(estimate) = &mut self.estimate {
             estimate.serve(&mut self.tree, reference);
             return;
@@ -155,16 +146,14 @@ impl<'a> Run<'a> {
 
 impl Topology for Run<'_> {
     fn serve(&mut self, at: u64, refs: &[Ref]) {
-        let Some(clients) = &mut self.clients else {
-            for (at, r) in (at..).zip(refs) {
-                self.reference(at, Reference::new(r.block(), r.is_write()));
-            }
-            return;
-        };
         for (at, &r) in (at..).zip(refs) {
             if let Some(flash) = self.tree.flash_mut() {
                 flash.at_request(at);
             }
+            let Some(clients) = &mut self.clients else {
+                self.reference(at, Reference::new(r.block(), r.is_write()));
+                continue;
+            };
             let ClientRef { client, block, is_write } = clients.population.resolve(r);
             let cold = clients.seen.is_first(block);
             self.tree.reference(client, block.into(), is_write, cold);

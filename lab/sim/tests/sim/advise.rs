@@ -74,6 +74,24 @@ fn figures_are_those_of_simulations() {
     }
 }
 
+/// The parts of all figures are of the same requests, though the client's cache serves fewer at its
+/// start than later.
+#[test]
+fn parts_of_all_figures_are_of_the_same_requests() {
+    for seed in seeds(3) {
+        let trace = mixed(&mut Random(seed), 6000);
+        let found = study(&trace, &question(Some(64)), &|_| ()).unwrap();
+        let reads = |parts: &[Part]| parts.iter().map(|part| part.reads).collect::<Vec<_>>();
+        let expected = reads(&found.figures[0].parts);
+        assert_eq!(expected.len(), 8);
+        let parts = found.figures.iter().map(|figure| &figure.parts);
+        for parts in parts.chain(found.flash.iter().map(|figure| &figure.parts)) {
+            assert_eq!(reads(parts), expected, "UNDERCROFT_SEED={seed}");
+        }
+        assert!(!found.flash.is_empty() && found.figures.iter().any(|f| !f.is_access()));
+    }
+}
+
 #[test]
 fn sizes_end_where_nothing_is_gained() {
     // Two rounds over 1000 blocks: LRU hits at 1000 blocks, and nothing before.

@@ -3,12 +3,11 @@
 //!
 //! `UNDERCROFT_SEED=n` runs one seed again.
 
-use std::path::PathBuf;
-
 use crate::common::{Random, blocks, config, seeds, trace};
+use crate::real_traces::load;
 use undercroft_policy::WriteMode;
 use undercroft_sim::{Config, Report, simulate};
-use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
+use undercroft_trace::DenseTrace;
 
 fn random_trace(random: &mut Random) -> DenseTrace {
     let world = 20 + random.below(200);
@@ -91,8 +90,6 @@ type Pinned = (u32, &'static str, u32, &'static str, u64);
 /// unnoticed. That they are right is for the naive models to say.
 #[test]
 fn disk_reads_on_real_traces_stay_as_they_are() {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    let folder = std::env::var_os("UNDERCROFT_TRACES").map_or_else(beside, PathBuf::from);
     let pinned: [(&str, &[Pinned]); 2] = [
         (
             "arc/OLTP.lis.zst",
@@ -122,14 +119,7 @@ fn disk_reads_on_real_traces_stay_as_they_are() {
     ];
     let mut wrong = Vec::new();
     for (name, runs) in pinned {
-        let path = folder.join(name);
-        if !path.exists() {
-            println!("skipped: no {}", path.display());
-            continue;
-        }
-        let reader = open(&path, &OpenOptions::default()).unwrap();
-        let stream = BlockStream::new(reader, &BlockOptions::default()).unwrap();
-        let trace = DenseTrace::load(stream, |_| ()).unwrap();
+        let Some(trace) = load(name, 4096, None) else { continue };
         for &(c1, upper, c2, lower, expected) in runs {
             let config = config(&[(c1, upper), (c2, lower)], WriteMode::Allocate, 0);
             let outcome = simulate(&trace, &config, |_| ()).unwrap();

@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use undercroft_level::DenseLevel;
 use undercroft_policy::{Reference, WriteMode};
-use undercroft_sim::LevelConfig;
 use undercroft_sim::characterize::{
     Cells, Characterization, Config, DistanceReport, Frequencies, Histogram, IdleDistances, Split,
     StackDepths, bin, characterize, watch,
 };
+use undercroft_sim::{Error, LevelConfig};
 use undercroft_trace::{
-    BlockOptions, BlockStream, GeneratorSpec, OpenOptions, Reader, Record, Renumbering, Unit, open,
+    BlockOptions, BlockStream, GeneratorSpec, Reader, Record, Renumbering, Unit,
 };
 
 use crate::common::{Memory, Random, blocks, seeds, spec};
-use crate::real_traces::folder;
+use crate::real_traces::reader;
 
 /// An example of the specification.
 fn example(id: &str) -> Value {
@@ -59,7 +59,7 @@ fn config(caches: &[(u32, &str)]) -> Config {
     }
 }
 
-fn describe(reader: Box<dyn Reader>, config: &Config) -> Option<Characterization> {
+fn try_to(reader: Box<dyn Reader>, config: &Config) -> Result<Option<Characterization>, Error> {
     let (reader, counter) = watch(reader);
     let options = BlockOptions {
         block_bytes: config.block_bytes,
@@ -69,7 +69,11 @@ fn describe(reader: Box<dyn Reader>, config: &Config) -> Option<Characterization
         ..BlockOptions::default()
     };
     let mut stream = BlockStream::new(reader, &options).unwrap();
-    characterize(&mut stream, &counter, config, |_| ()).unwrap()
+    characterize(&mut stream, &counter, config, |_| ())
+}
+
+fn describe(reader: Box<dyn Reader>, config: &Config) -> Option<Characterization> {
+    try_to(reader, config).unwrap()
 }
 
 fn describe_records(records: Vec<Record>, config: &Config) -> Characterization {
@@ -459,10 +463,8 @@ fn a_cache_above_is_a_filter() {
     assert!(idle.mean_eviction_based < idle.mean_access_based);
 
     let sampled = Config { rate: 0.5, ..below };
-    let (reader, counter) = watch(Box::new(Memory::new(Unit::Blocks, read_all(&refs))));
-    let options = BlockOptions { sample_rate: 0.5, origins: true, ..BlockOptions::default() };
-    let mut stream = BlockStream::new(reader, &options).unwrap();
-    let refused = characterize(&mut stream, &counter, &sampled, |_| ()).unwrap_err();
+    let reader = Box::new(Memory::new(Unit::Blocks, read_all(&refs)));
+    let refused = try_to(reader, &sampled).unwrap_err();
     assert!(refused.to_string().contains("trace filter"), "{refused}");
 }
 
@@ -513,14 +515,22 @@ fn too_many_blocks_are_not_described() {
     assert!(describe(generated("zipf", "blocks=500,alpha=0,requests=90000"), &small).is_some());
 }
 
+/// No block is allowed, or a sample has none: an error, and no empty figures.
+#[test]
+fn nothing_is_not_described() {
+    for (wrong, why) in [
+        (Config { max_blocks: 0, ..config(&[]) }, "expected 1 or more"),
+        (Config { rate: 1e-9, ..config(&[]) }, "larger rate"),
+    ] {
+        let few = generated("zipf", "blocks=50,alpha=0,requests=100");
+        let error = try_to(few, &wrong).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
 /// A recorded trace, whose header says how large its blocks are.
 fn recorded(name: &str, config: &Config) -> Option<Characterization> {
-    let path = folder()?.join(name);
-    if !path.exists() {
-        println!("skipped: no {name}");
-        return None;
-    }
-    describe(open(&path, &OpenOptions::default()).unwrap(), config)
+    describe(reader(name)?, config)
 }
 
 type Pinned = ([u64; 3], ([u64; 3], [u64; 3]), [u64; 3], [u64; 2], u64);

@@ -1,15 +1,14 @@
 //! Hierarchies driven by hints, over traces: what is reported agrees with itself, no scheme beats
 //! OPT, and the counts on real traces stay as they are.
 
-use std::path::PathBuf;
-
 use crate::common::{Random, blocks, seeds, spec, trace};
+use crate::real_traces::load;
 use undercroft_schemes::{Node, Topology, schemes};
 use undercroft_sim::{
     CacheTree, Config, CostSpec, Data, LevelConfig, Looks, Population, Report, Rule, bounds,
     simulate,
 };
-use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
+use undercroft_trace::DenseTrace;
 
 /// For two levels only.
 fn is_for_pairs(name: &str) -> bool {
@@ -175,18 +174,7 @@ const PINNED: &[(&str, &str, &[u64], &[u64])] = &[
 
 #[test]
 fn counts_on_real_traces_stay_as_they_are() {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    let folder = std::env::var_os("UNDERCROFT_TRACES").map_or_else(beside, PathBuf::from);
-    let load = |name: &str| {
-        let path = folder.join(name);
-        if !path.exists() {
-            println!("skipped: no {name}");
-            return None;
-        }
-        let reader = open(&path, &OpenOptions::default()).unwrap();
-        let stream = BlockStream::new(reader, &BlockOptions::default()).unwrap();
-        Some(Population::one(DenseTrace::load(stream, |_| ()).unwrap(), name.into()))
-    };
+    let load = |name: &str| Some(Population::one(load(name, 4096, None)?, name.into()));
     let (sprite, multi2) = (load("lirs/sprite.trc.zst"), load("lirs/multi2.trc.zst"));
     let (Some(sprite), Some(multi2)) = (sprite, multi2) else { return };
     let counts = |population: &Population, name: &str, policy: &str, sizes: &[u32]| {

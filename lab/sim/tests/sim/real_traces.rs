@@ -10,28 +10,24 @@ use crate::common::{config, online_policies};
 use undercroft_policy::{Reference, WriteMode};
 use undercroft_sim::curve::{LruStack, opt_curve};
 use undercroft_sim::simulate;
-use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
+use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, Reader, open};
 
-pub(crate) fn folder() -> Option<PathBuf> {
+/// The requests of a trace, if it is there.
+pub(crate) fn reader(name: &str) -> Option<Box<dyn Reader>> {
     let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
     let folder = std::env::var_os("UNDERCROFT_TRACES").map_or_else(beside, PathBuf::from);
-    if !folder.is_dir() {
-        println!("skipped: no traces");
-        return None;
-    }
-    Some(folder)
-}
-
-/// A trace, if it is there; `unit_bytes` as for [`BlockOptions`].
-pub(crate) fn load(name: &str, block_bytes: u32, unit_bytes: Option<u32>) -> Option<DenseTrace> {
-    let path = folder()?.join(name);
+    let path = folder.join(name);
     if !path.exists() {
         println!("skipped: no {name}");
         return None;
     }
-    let reader = open(&path, &OpenOptions::default()).unwrap();
+    Some(open(&path, &OpenOptions::default()).unwrap())
+}
+
+/// A trace, if it is there; `unit_bytes` as for [`BlockOptions`].
+pub(crate) fn load(name: &str, block_bytes: u32, unit_bytes: Option<u32>) -> Option<DenseTrace> {
     let options = BlockOptions { block_bytes, unit_bytes, ..BlockOptions::default() };
-    let stream = BlockStream::new(reader, &options).unwrap();
+    let stream = BlockStream::new(reader(name)?, &options).unwrap();
     Some(DenseTrace::load(stream, |_| ()).unwrap())
 }
 

@@ -4,29 +4,21 @@
 //! The traces lie in a folder beside the repository, or where UNDERCROFT_TRACES says; without
 //! them, or without one of them, its tests are skipped.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::common::config;
+use crate::real_traces::reader;
 use undercroft_policy::WriteMode;
 use undercroft_sim::{Config, DerivedEvictions, Evictions, Outcome, simulate};
-use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
+use undercroft_trace::{BlockOptions, BlockStream, DenseTrace};
 
 const MARIADB: (&str, u32) = ("recorded/mariadb-tpcc10w-pool32m.csv.zst", 16_384);
 const POSTGRES: (&str, u32) = ("recorded/postgres-tpcc10w-sb32m.csv.zst", 8192);
 
 /// A recorded trace and its evictions, if it is there.
 fn load((name, block_bytes): (&str, u32)) -> Option<(DenseTrace, Arc<DerivedEvictions>)> {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    let folder = std::env::var_os("UNDERCROFT_TRACES").map_or_else(beside, PathBuf::from);
-    let path = folder.join(name);
-    if !path.exists() {
-        println!("skipped: no {name}");
-        return None;
-    }
-    let reader = open(&path, &OpenOptions::default()).unwrap();
     let options = BlockOptions { block_bytes, origins: true, ..BlockOptions::default() };
-    let stream = BlockStream::new(reader, &options).unwrap();
+    let stream = BlockStream::new(reader(name)?, &options).unwrap();
     let (trace, evictions) = DerivedEvictions::load(stream, block_bytes, |_| ()).unwrap();
     Some((trace, Arc::new(evictions)))
 }

@@ -331,6 +331,13 @@ fn a_run_that_makes_no_sense_is_an_error() {
     bench.plan.config.write_mode = WriteMode::Invalidate;
     let (result, _) = bench.run();
     assert!(matches!(result, Err(Error::Request(_))));
+    let mut bench = Bench::new();
+    bench.plan.upper = Some("10blk:lru".parse().unwrap());
+    bench.plan.ratio = Some("1:2".parse().unwrap());
+    assert!(bench.run().0.unwrap_err().to_string().contains("give one"));
+    let mut bench = Bench::new();
+    bench.plan.config.times.demotions = Some(DemotionCost::Free);
+    assert!(bench.run().0.unwrap_err().to_string().contains("none of the placements"));
 }
 
 /// Rows of schemes are single simulations; what a scheme does not take is left out, and an error if

@@ -189,7 +189,8 @@ fn what_is_counted_adds_up() {
             peer_fetch: data == Data::Shared && random.one_in(2),
         });
         let config = config(10 + random.below(50), 60 + random.below(100), placement);
-        let config = Config { sharing, ..config };
+        let warmup = u64::from(random.below(3000) * random.below(2));
+        let config = Config { sharing, warmup_records: warmup, ..config };
         let timing = Timing {
             outstanding: 1 + random.below(8),
             think_us: u64::from(random.below(3)) * 7000,
@@ -203,8 +204,10 @@ fn what_is_counted_adds_up() {
         let again = run(&population, &config, &timing);
         assert_eq!((&outcome.timed, &outcome.levels), (&again.timed, &again.levels), "{at}");
         let found = outcome.timed.as_ref().unwrap();
-        assert_eq!(found.requests, population.trace().len(), "{at}");
+        assert_eq!(found.requests, population.trace().len() - warmup, "{at}");
         assert_eq!(found.reads, outcome.reads(), "{at}");
+        let [own, server] = &outcome.levels[..] else { panic!("{at}") };
+        assert_eq!(server.reads, own.reads - own.read_hits, "{at}");
         let below_ns = found.link_ns + found.wait_ns + found.service_ns;
         assert!(below_ns <= found.response_ns && found.behind_reloads_ns <= found.wait_ns, "{at}");
         let disk_reads = outcome.disk_reads();

@@ -2,7 +2,7 @@
 //! probes the server's cache. A block is referenced when its reply has arrived, because only then
 //! the level knows what it may evict. Requests are single blocks.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 use undercroft_hints::{
@@ -17,11 +17,8 @@ use undercroft_trace::DenseTrace;
 
 use super::layout::Layout;
 use super::player::{Finished, NewsRequest, Player};
-use super::reporting_level::ToldReport;
+use super::reporting_level::{FLUSH_AFTER, ToldReport};
 use super::{FirstLevel, L1Report, Replay, ReplayError};
-
-/// Longest time that a hint waits for further ones, while there are requests.
-const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
 /// What the first level knew about the server.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -232,24 +232,11 @@ pub async fn replay(
     let versions = Versions::new(trace.unique());
     let pace = (how.depth, how.verify);
     let started = Instant::now();
-    if how.below != Below::Nothing || how.report == Report::Digest || how.probe {
-        if how.connections > 1 {
-            return Err(ReplayError::OneConnection);
-        }
-        let remote = Client::describe(uri, &how.options).await;
-        let remote = remote.map_err(|error| ReplayError::Server(uri.clone(), error))?;
-        check(trace, block_bytes, uri, &layout, &remote.info)?;
-        let (client, mut aware) =
-            AwareLevel::connect(uri, (trace, &layout), block_bytes, &mut how).await?;
-        let mut player = Player::new(uri, vec![client], block_bytes, pace, versions);
-        play(trace, &mut aware, &mut player, progress).await?;
-        let elapsed = started.elapsed();
-        let (l1, told, known) = (aware.l1_report(), aware.told(&player), aware.known());
-        let probed = aware.probed();
-        let report = player.tally.report(elapsed, trace.len());
-        return Ok(ReplayReport { l1, told, known, probed, ..report });
+    let is_aware = how.below != Below::Nothing || how.report == Report::Digest || how.probe;
+    if is_aware && how.connections > 1 {
+        return Err(ReplayError::OneConnection);
     }
-    if how.report == Report::Nothing {
+    if !is_aware && how.report == Report::Nothing {
         let mut clients = Vec::new();
         for _ in 0..how.connections.max(1) {
             let client = Client::connect(uri, &how.options).await;
@@ -268,6 +255,17 @@ pub async fn replay(
     let remote = Client::describe(uri, &how.options).await;
     let remote = remote.map_err(|error| ReplayError::Server(uri.clone(), error))?;
     check(trace, block_bytes, uri, &layout, &remote.info)?;
+    if is_aware {
+        let (client, mut aware) =
+            AwareLevel::connect(uri, (trace, &layout), block_bytes, &mut how).await?;
+        let mut player = Player::new(uri, vec![client], block_bytes, pace, versions);
+        play(trace, &mut aware, &mut player, progress).await?;
+        let elapsed = started.elapsed();
+        let (l1, told, known) = (aware.l1_report(), aware.told(&player), aware.known());
+        let probed = aware.probed();
+        let report = player.tally.report(elapsed, trace.len());
+        return Ok(ReplayReport { l1, told, known, probed, ..report });
+    }
     let mailboxes = reporting_level::connect(uri, &how, block_bytes).await?;
     let clients = mailboxes.iter().map(|mailbox| Mailbox::client(mailbox).clone()).collect();
     let mut player = Player::new(uri, clients, block_bytes, pace, versions);

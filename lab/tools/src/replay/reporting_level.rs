@@ -15,7 +15,7 @@ use super::{FirstLevel, L1Report, ReplayError};
 use undercroft_hints::{HintQueue, Mailbox, Report};
 
 /// Longest time that a hint waits for further ones, while there are requests.
-const FLUSH_AFTER: Duration = Duration::from_millis(10);
+pub(super) const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
 /// What the server was told.
 #[derive(Clone, Debug, Serialize)]

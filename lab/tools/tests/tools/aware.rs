@@ -20,13 +20,11 @@ use undercroft_server::VolumeConfig;
 use undercroft_server::process::CacheShare;
 use undercroft_sim::{AwareReport, Config, LevelConfig, simulate};
 use undercroft_tools::{ProbeOptions, Replay, ReplayReport, probe, replay};
-use undercroft_trace::{
-    BlockOptions, BlockStream, DenseTrace, GeneratorSpec, Meta, Op, OpenOptions, Reader, Record,
-    Unit, open,
-};
+use undercroft_trace::{DenseTrace, Meta, Op, OpenOptions, Reader, Record, Unit, open};
 
 use crate::serving::Served;
 use crate::support::{BLOCK, Random};
+use crate::traces::{load, play, zipf};
 
 /// Records in memory.
 struct Memory(Meta, std::vec::IntoIter<Record>, Vec<String>);
@@ -66,13 +64,7 @@ fn renumbered(references: impl Iterator<Item = (u64, bool)>) -> DenseTrace {
         has_evictions: false,
     };
     let records = records.collect::<Vec<_>>().into_iter();
-    blocks_of(Box::new(Memory(meta, records, vec![String::new()])))
-}
-
-fn blocks_of(reader: Box<dyn Reader>) -> DenseTrace {
-    let options = BlockOptions { block_bytes: BLOCK as u32, ..BlockOptions::default() };
-    let stream = BlockStream::new(reader, &options).expect("a trace");
-    DenseTrace::load(stream, |_| ()).expect("a readable trace")
+    load(Box::new(Memory(meta, records, vec![String::new()])))
 }
 
 fn references(trace: &DenseTrace, most: usize) -> Vec<(u64, bool)> {
@@ -89,8 +81,7 @@ fn references(trace: &DenseTrace, most: usize) -> Vec<(u64, bool)> {
 }
 
 fn generated() -> DenseTrace {
-    let spec = GeneratorSpec::parse("zipf", "blocks=900,requests=12000,writes=0.2,alpha=0.7");
-    let trace = blocks_of(spec.expect("a generator").reader());
+    let trace = zipf("blocks=900,requests=12000,writes=0.2,alpha=0.7");
     renumbered(references(&trace, usize::MAX).into_iter())
 }
 
@@ -103,7 +94,7 @@ fn real(name: &str, most: usize) -> Option<DenseTrace> {
         println!("skipped: no {}", path.display());
         return None;
     }
-    let trace = blocks_of(open(&path, &OpenOptions::default()).expect("a trace"));
+    let trace = load(open(&path, &OpenOptions::default()).expect("a trace"));
     Some(renumbered(references(&trace, most).into_iter()))
 }
 
@@ -318,18 +309,7 @@ async fn the_caching_client_counts_what_the_simulator_does() {
         let served = serve(lower, 100, None, "mem:").await;
         let options = CachedOptions { report, batch: 1, ..CachedOptions::new(100, spec(upper)) };
         let client = CachedClient::connect(&served.uri("v"), &options).await.expect("a server");
-        let mut model = vec![0_u8; trace.unique() as usize];
-        for (step, (block, is_write)) in references(&trace, usize::MAX).into_iter().enumerate() {
-            let offset = block * BLOCK;
-            if is_write {
-                model[block as usize] = step as u8;
-                let data = Bytes::from(vec![step as u8; BLOCK as usize]);
-                client.write(offset, data, false).await.expect("a write");
-            } else {
-                let data = client.read(offset, BLOCK as usize).await.expect("a read");
-                assert!(data.iter().all(|&byte| byte == model[block as usize]), "block {block}");
-            }
-        }
+        play(&client, &trace).await;
         let text = format!("{upper} above {lower}, {report}");
         let stats = client.stats();
         let ours = [stats.reads, stats.read_hits, stats.writes, stats.write_hits, stats.evictions];

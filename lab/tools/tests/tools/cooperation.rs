@@ -13,19 +13,17 @@ use undercroft_server::VolumeConfig;
 use undercroft_server::process::CacheShare;
 use undercroft_sim::{Config, LevelConfig, simulate};
 use undercroft_tools::{Replay, replay};
-use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
+use undercroft_trace::DenseTrace;
 
 use crate::serving::Served;
 use crate::support::{BLOCK, Random};
+use crate::traces::{play, zipf};
 
 const L1: u32 = 60;
 const L2: u32 = 90;
 
 fn trace() -> DenseTrace {
-    let spec = GeneratorSpec::parse("zipf", "blocks=500,requests=8000,writes=0.25,alpha=0.7");
-    let options = BlockOptions { block_bytes: BLOCK as u32, ..BlockOptions::default() };
-    let stream = BlockStream::new(spec.expect("a generator").reader(), &options);
-    DenseTrace::load(stream.expect("a trace"), |_| ()).expect("a readable trace")
+    zipf("blocks=500,requests=8000,writes=0.25,alpha=0.7")
 }
 
 fn spec(text: &str) -> Spec {
@@ -137,23 +135,7 @@ async fn the_caching_client_makes_the_server_count_what_the_simulator_does() {
             let options = CachedOptions { report, batch: 1, ..CachedOptions::new(L1, spec("lru")) };
             let client = CachedClient::connect(&served.uri(l2), &options).await.expect("a server");
             assert_eq!((client.size(), client.block_bytes()), (64 << 20, BLOCK as u32));
-            let mut model = vec![0_u8; trace.unique() as usize];
-            let mut chunks = trace.forward();
-            let mut step = 0_u64;
-            while let Some((_, chunk)) = chunks.next().expect("a readable trace") {
-                for r in chunk {
-                    step += 1;
-                    let (block, offset) = (r.block() as usize, u64::from(r.block()) * BLOCK);
-                    if r.is_write() {
-                        model[block] = step as u8;
-                        let data = Bytes::from(vec![step as u8; BLOCK as usize]);
-                        client.write(offset, data, false).await.expect("a write");
-                    } else {
-                        let data = client.read(offset, BLOCK as usize).await.expect("a read");
-                        assert!(data.iter().all(|&byte| byte == model[block]), "block {block}");
-                    }
-                }
-            }
+            play(&client, &trace).await;
             let text = format!("{l2}, {placement}");
             assert_eq!(counted(&served, l2), promised(&trace, "lru", l2, placement), "{text}");
             client.close().await;

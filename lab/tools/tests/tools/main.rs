@@ -14,3 +14,4 @@ mod load;
 mod recording;
 mod serving;
 mod telling;
+mod traces;

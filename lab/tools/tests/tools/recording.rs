@@ -13,20 +13,13 @@ use undercroft_server::process::CacheShare;
 use undercroft_server::{Stats, VolumeConfig};
 use undercroft_sim::{Config, DerivedEvictions, Evictions, LevelConfig, simulate};
 use undercroft_tools::{Load, Replay, replay};
-use undercroft_trace::{
-    BlockOptions, BlockStream, DenseTrace, GeneratorSpec, OpenOptions, Reader, open,
-};
+use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, OpenOptions, open};
 
 use crate::serving::Served;
 use crate::support::BLOCK;
+use crate::traces::{load, zipf};
 
 const CAPACITY: u32 = 80;
-
-fn load(reader: Box<dyn Reader>) -> DenseTrace {
-    let options = BlockOptions { block_bytes: BLOCK as u32, ..BlockOptions::default() };
-    let stream = BlockStream::new(reader, &options).expect("a trace");
-    DenseTrace::load(stream, |_| ()).expect("a readable trace")
-}
 
 /// The references of a trace: the block by its place on the volume, and whether it is written.
 fn references(trace: &DenseTrace) -> Vec<(u64, bool)> {
@@ -64,8 +57,7 @@ async fn record(folder: &Path, one_in: u32) -> Stats {
 
 async fn play(volume: VolumeConfig, how: Replay) -> Stats {
     let served = Served::start(vec![volume]).await;
-    let spec = GeneratorSpec::parse("zipf", "blocks=500,requests=9000,writes=0.25,alpha=0.7");
-    let trace = load(spec.expect("a generator").reader());
+    let trace = zipf("blocks=500,requests=9000,writes=0.25,alpha=0.7");
     let played = replay(&trace, BLOCK as u32, &served.uri("v"), how, |_| ()).await;
     assert_eq!(played.expect("a replay").mismatches, 0);
     let volume = served.volume("v");

@@ -7,17 +7,15 @@ use undercroft_level::placement::Placement;
 use undercroft_policy::{Context, Policy, Reference, Spec, WriteMode};
 use undercroft_sim::tree::Tree;
 use undercroft_tools::{Replay, ReplayError, replay};
-use undercroft_trace::{BlockOptions, BlockStream, DenseTrace, GeneratorSpec};
+use undercroft_trace::DenseTrace;
 
 use crate::support::{BLOCK, Event, Volume, counted, evicted, follow};
+use crate::traces::zipf;
 
 const L1: u32 = 60;
 
 fn trace() -> DenseTrace {
-    let spec = GeneratorSpec::parse("zipf", "blocks=400,requests=6000,writes=0.3,alpha=0.8");
-    let options = BlockOptions { block_bytes: BLOCK as u32, ..BlockOptions::default() };
-    let stream = BlockStream::new(spec.expect("a generator").reader(), &options);
-    DenseTrace::load(stream.expect("a trace"), |_| ()).expect("a readable trace")
+    zipf("blocks=400,requests=6000,writes=0.3,alpha=0.8")
 }
 
 fn policy(text: &str) -> Box<dyn Policy> {

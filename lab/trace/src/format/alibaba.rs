@@ -3,9 +3,9 @@
 //! microseconds.
 
 use crate::format::spaces::Spaces;
-use crate::format::spc::disk_meta;
+use crate::format::spc::open_disk;
 use crate::format::text::{
-    Fields, Lines, Parse, TextFormat, TextReader, check_request, expected, whole, without_zeros,
+    Fields, Parse, TextFormat, check_request, expected, whole, without_zeros,
 };
 use crate::format::{Entry, Format};
 use crate::{Op, Record, Unit};
@@ -19,10 +19,7 @@ pub(crate) const ENTRY: Entry = Entry {
         writable: false,
     },
     fits: |sample| sample.parses(Alibaba),
-    open: |input, _| {
-        let meta = disk_meta("alibaba");
-        Ok(TextReader::boxed(Lines::new(input), Alibaba, meta, Spaces::default()))
-    },
+    open: |input, _| open_disk(input, "alibaba", Alibaba),
     create: None,
 };
 

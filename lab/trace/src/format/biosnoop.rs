@@ -9,10 +9,9 @@
 
 use crate::format::blkparse::direction;
 use crate::format::spaces::Spaces;
-use crate::format::spc::disk_meta;
+use crate::format::spc::open_disk;
 use crate::format::text::{
-    Lines, Parse, TextFormat, TextReader, check_request, expected, fraction, left_out, sectors,
-    whole,
+    Parse, TextFormat, check_request, expected, fraction, left_out, sectors, whole,
 };
 use crate::format::{Entry, Format};
 use crate::{Reason, Record, Unit};
@@ -26,10 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
         writable: false,
     },
     fits: |sample| sample.parses(Biosnoop::default()),
-    open: |input, _| {
-        let meta = disk_meta("biosnoop");
-        Ok(TextReader::boxed(Lines::new(input), Biosnoop::default(), meta, Spaces::default()))
-    },
+    open: |input, _| open_disk(input, "biosnoop", Biosnoop::default()),
     create: None,
 };
 

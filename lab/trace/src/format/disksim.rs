@@ -6,10 +6,9 @@
 //! none means nanoseconds. A decimal point later in a file of whole nanoseconds is damage.
 
 use crate::format::spaces::Spaces;
-use crate::format::spc::disk_meta;
+use crate::format::spc::open_disk;
 use crate::format::text::{
-    Fields, Lines, Parse, TextFormat, TextReader, check_request, expected, sectors, whole,
-    without_zeros,
+    Fields, Parse, TextFormat, check_request, expected, sectors, whole, without_zeros,
 };
 use crate::format::{Entry, Format};
 use crate::{Op, Record, Unit};
@@ -23,10 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
         writable: false,
     },
     fits: |sample| sample.parses(DiskSim::default()),
-    open: |input, _| {
-        let meta = disk_meta("disksim");
-        Ok(TextReader::boxed(Lines::new(input), DiskSim::default(), meta, Spaces::default()))
-    },
+    open: |input, _| open_disk(input, "disksim", DiskSim::default()),
     create: None,
 };
 

@@ -5,10 +5,9 @@
 //! A process name can hold blanks, so a line is read from both ends.
 
 use crate::format::spaces::Spaces;
-use crate::format::spc::disk_meta;
+use crate::format::spc::open_disk;
 use crate::format::text::{
-    Fields, Lines, Parse, TextFormat, TextReader, check_request, expected, sectors, whole,
-    without_zeros,
+    Fields, Parse, TextFormat, check_request, expected, sectors, whole, without_zeros,
 };
 use crate::format::{Entry, Format};
 use crate::{Op, Record, Unit};
@@ -22,10 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
         writable: false,
     },
     fits: |sample| sample.parses(Fiu::default()),
-    open: |input, _| {
-        let meta = disk_meta("fiu");
-        Ok(TextReader::boxed(Lines::new(input), Fiu::default(), meta, Spaces::default()))
-    },
+    open: |input, _| open_disk(input, "fiu", Fiu::default()),
     create: None,
 };
 

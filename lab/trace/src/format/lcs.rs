@@ -27,12 +27,12 @@
 //! Before that layout was made, a header of 1024 bytes with a description of the fields bore the
 //! same magic number. Such a file is refused by name.
 
-use crate::format::spaces::Spaces;
-use crate::format::text::{BATCH, Fault, Parse, check_request, expected, left_out, shown};
-use crate::format::vscsi::{damaged, eight, four, whole_records};
+use crate::format::lis::bare_meta;
+use crate::format::packed::{Packed, eight, four};
+use crate::format::text::{Parse, check_request, expected, left_out, shown};
 use crate::format::{Entry, Format, Options};
 use crate::input::Input;
-use crate::{Error, LeftOut, Meta, Op, Reader, Reason, Record, Unit};
+use crate::{Error, Meta, Op, Reader, Reason, Record, Unit};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {
@@ -80,77 +80,8 @@ fn open(mut input: Input, _: &mut Options) -> Result<Box<dyn Reader>, Error> {
         return Err(input.damaged("version 1 to 8 of lcs", version.to_string()));
     };
     input.consume(HEADER);
-    let meta = Meta {
-        format: "lcs",
-        unit: Unit::Blocks,
-        block_bytes: None,
-        has_ops: version > 1,
-        has_time: true,
-        has_buffers: false,
-        has_evictions: false,
-    };
-    let (spaces, left_out) = (Spaces::single(), LeftOut::default());
-    Ok(Box::new(Lcs { input, size, version, count, read: 0, meta, spaces, left_out }))
-}
-
-struct Lcs {
-    input: Input,
-    version: u64,
-    /// Bytes of a record.
-    size: usize,
-    /// Records that the header promises; 0: it does not say.
-    count: u64,
-    /// Records so far.
-    read: u64,
-    meta: Meta,
-    spaces: Spaces,
-    left_out: LeftOut,
-}
-
-impl Reader for Lcs {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-
-    fn read(&mut self, records: &mut Vec<Record>) -> Result<(), Error> {
-        let full = records.len() + BATCH;
-        while records.len() < full {
-            let bytes = self.input.peek(self.size)?;
-            if bytes.len() < self.size {
-                whole_records(&self.input, self.size)?;
-                return self.end();
-            }
-            match parse(&bytes[..self.size], self.version) {
-                Ok(record) => records.push(record),
-                Err(fault) => match *fault {
-                    Fault::LeftOut(reason) => self.left_out.count(reason, 1),
-                    fault => return Err(damaged(&self.input, fault)),
-                },
-            }
-            self.input.consume(self.size);
-            self.read += 1;
-        }
-        Ok(())
-    }
-
-    fn spaces(&self) -> &[String] {
-        self.spaces.names()
-    }
-
-    fn left_out(&self) -> LeftOut {
-        self.left_out
-    }
-}
-
-impl Lcs {
-    /// All promised records must have been there.
-    fn end(&self) -> Result<(), Error> {
-        if self.count == 0 || self.count == self.read {
-            return Ok(());
-        }
-        let wish = format!("{} records, as the header says", self.count);
-        Err(self.input.damaged(wish, format!("the end after {}", self.read)))
-    }
+    let meta = Meta { has_ops: version > 1, has_time: true, ..bare_meta("lcs") };
+    Ok(Packed::boxed(input, meta, size, count, move |bytes: &[u8]| parse(bytes, version)))
 }
 
 fn parse(bytes: &[u8], version: u64) -> Parse<Record> {

@@ -4,6 +4,7 @@
 //! `docs/developer/add-a-trace-format.md` shows it.
 
 mod numbers;
+mod packed;
 mod spaces;
 pub mod text;
 

@@ -9,9 +9,9 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::format::spaces::Spaces;
-use crate::format::spc::disk_meta;
+use crate::format::spc::open_disk;
 use crate::format::text::{
-    Fields, Lines, Parse, TextFormat, TextReader, check_request, expected, whole, without_zeros,
+    Fields, Parse, TextFormat, check_request, expected, whole, without_zeros,
 };
 use crate::format::{Entry, Format};
 use crate::write::{Labels, Refusal, TextWrite, TextWriter, want_unit};
@@ -27,10 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
         writable: true,
     },
     fits: |sample| sample.parses(Msr::default()),
-    open: |input, _| {
-        let meta = disk_meta("msr");
-        Ok(TextReader::boxed(Lines::new(input), Msr::default(), meta, Spaces::default()))
-    },
+    open: |input, _| open_disk(input, "msr", Msr::default()),
     create: Some(create),
 };
 

@@ -17,9 +17,10 @@ use std::path::Path;
 
 use undercroft_recording::{Output, Writer, refused};
 
+use crate::format::lis::bare_meta;
+use crate::format::packed::{damaged, eight, four, whole_records};
 use crate::format::spaces::Spaces;
 use crate::format::text::check_request;
-use crate::format::vscsi::{damaged, eight, four, whole_records};
 use crate::format::{Entry, Format, Options, Sample};
 use crate::input::Input;
 use crate::write::{Refusal, want_bare, want_unit};
@@ -66,15 +67,7 @@ fn fits(sample: &Sample) -> bool {
 }
 
 fn open(input: Input, _: &mut Options) -> Result<Box<dyn Reader>, Error> {
-    let meta = Meta {
-        format: "oraclegeneral",
-        unit: Unit::Blocks,
-        block_bytes: None,
-        has_ops: false,
-        has_time: true,
-        has_buffers: false,
-        has_evictions: false,
-    };
+    let meta = Meta { has_time: true, ..bare_meta("oraclegeneral") };
     Ok(Box::new(OracleGeneral { input, meta, spaces: Spaces::single() }))
 }
 

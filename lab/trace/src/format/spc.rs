@@ -12,8 +12,9 @@ use crate::format::text::{
     without_zeros,
 };
 use crate::format::{Entry, Format};
+use crate::input::Input;
 use crate::write::{Labels, Refusal, TextWrite, TextWriter, want_unit};
-use crate::{Error, Meta, Op, Record, Unit};
+use crate::{Error, Meta, Op, Reader, Record, Unit};
 use undercroft_recording::Writer;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -25,10 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
         writable: true,
     },
     fits: |sample| sample.parses(Spc),
-    open: |input, _| {
-        let meta = disk_meta("spc");
-        Ok(TextReader::boxed(Lines::new(input), Spc, meta, Spaces::default()))
-    },
+    open: |input, _| open_disk(input, "spc", Spc),
     create: Some(create),
 };
 
@@ -43,6 +41,15 @@ pub(crate) fn disk_meta(format: &'static str) -> Meta {
         has_buffers: false,
         has_evictions: false,
     }
+}
+
+/// Reads a format of timed reads and writes of bytes, each in a line.
+pub(crate) fn open_disk(
+    input: Input,
+    name: &'static str,
+    format: impl TextFormat + 'static,
+) -> Result<Box<dyn Reader>, Error> {
+    Ok(TextReader::boxed(Lines::new(input), format, disk_meta(name), Spaces::default()))
 }
 
 struct Spc;

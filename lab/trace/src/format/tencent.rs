@@ -3,10 +3,9 @@
 //! bytes, the type is 0 for a read and 1 for a write.
 
 use crate::format::spaces::Spaces;
-use crate::format::spc::disk_meta;
+use crate::format::spc::open_disk;
 use crate::format::text::{
-    Fields, Lines, Parse, TextFormat, TextReader, check_request, expected, sectors, whole,
-    without_zeros,
+    Fields, Parse, TextFormat, check_request, expected, sectors, whole, without_zeros,
 };
 use crate::format::{Entry, FIRST_LINES, Fit, Format, Sample};
 use crate::{Op, Record, Unit};
@@ -20,10 +19,7 @@ pub(crate) const ENTRY: Entry = Entry {
         writable: false,
     },
     fits,
-    open: |input, _| {
-        let meta = disk_meta("tencent");
-        Ok(TextReader::boxed(Lines::new(input), Tencent, meta, Spaces::default()))
-    },
+    open: |input, _| open_disk(input, "tencent", Tencent),
     create: None,
 };
 

@@ -5,9 +5,9 @@ use undercroft_recording::uct::{
     BUFFER, CLIENT, COLUMNS, EVICTION, MAGIC, VERSION, VERSION_WITH_EVICTIONS, WRITE, create,
 };
 
+use crate::format::packed::{damaged, eight, four};
 use crate::format::spaces::Spaces;
 use crate::format::text::{check_request, shown};
-use crate::format::vscsi::{damaged, eight, four};
 use crate::format::{Entry, Format, Options};
 use crate::input::{CAPACITY, Input};
 use crate::{Error, Meta, Op, Reader, Record, Unit};

@@ -14,12 +14,12 @@
 //! Commands that are neither a read nor a write, and transfers of length zero, which SCSI defines
 //! as legal and as moving nothing, are left out and counted.
 
-use crate::format::spaces::Spaces;
+use crate::format::packed::{Packed, eight, four};
 use crate::format::spc::disk_meta;
-use crate::format::text::{BATCH, Fault, Parse, check_request, expected, left_out, sectors, shown};
+use crate::format::text::{Parse, check_request, expected, left_out, sectors, shown};
 use crate::format::{Entry, Format};
 use crate::input::Input;
-use crate::{Error, LeftOut, Meta, Op, Reader, Reason, Record, Unit};
+use crate::{Error, Op, Reader, Reason, Record, Unit};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: Format {
@@ -69,67 +69,8 @@ fn open(mut input: Input, _: &mut super::Options) -> Result<Box<dyn Reader>, Err
             return Err(input.damaged("vscsi records, marked as version 1 or 2", found));
         }
     };
-    let (meta, spaces) = (disk_meta("vscsi"), Spaces::single());
-    Ok(Box::new(Vscsi { input, layout, meta, spaces, left_out: LeftOut::default() }))
-}
-
-struct Vscsi {
-    input: Input,
-    layout: Layout,
-    meta: Meta,
-    spaces: Spaces,
-    left_out: LeftOut,
-}
-
-impl Reader for Vscsi {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-
-    fn read(&mut self, records: &mut Vec<Record>) -> Result<(), Error> {
-        let full = records.len() + BATCH;
-        let size = self.layout.size;
-        while records.len() < full {
-            let bytes = self.input.peek(size)?;
-            if bytes.len() < size {
-                return whole_records(&self.input, size);
-            }
-            match parse(&bytes[..size], self.layout) {
-                Ok(record) => records.push(record),
-                Err(fault) => match *fault {
-                    Fault::LeftOut(reason) => self.left_out.count(reason, 1),
-                    fault => return Err(damaged(&self.input, fault)),
-                },
-            }
-            self.input.consume(size);
-        }
-        Ok(())
-    }
-
-    fn spaces(&self) -> &[String] {
-        self.spaces.names()
-    }
-
-    fn left_out(&self) -> LeftOut {
-        self.left_out
-    }
-}
-
-/// At the end of a file of fixed records: nothing may be left.
-pub(crate) fn whole_records(input: &Input, size: usize) -> Result<(), Error> {
-    match input.buffered().len() {
-        0 => Ok(()),
-        left => Err(input.damaged(format!("a record of {size} bytes"), format!("the last {left}"))),
-    }
-}
-
-/// Says where the fault is: in the record that begins here.
-pub(crate) fn damaged(input: &Input, fault: Fault) -> Error {
-    match fault {
-        Fault::Expected { expected, found } => input.damaged(expected, found),
-        Fault::Limit(text) => Error::Limit(format!("{}: {text}", input.path().display())),
-        Fault::LeftOut(reason) => damaged(input, Fault::no_request(reason)),
-    }
+    let parse = move |bytes: &[u8]| parse(bytes, layout);
+    Ok(Packed::boxed(input, disk_meta("vscsi"), layout.size, 0, parse))
 }
 
 fn parse(bytes: &[u8], layout: Layout) -> Parse<Record> {
@@ -156,14 +97,4 @@ fn parse(bytes: &[u8], layout: Layout) -> Parse<Record> {
     };
     check_request(Unit::Bytes, address, length)?;
     Ok(Record { time_ns, op, space: 0, address, length, buffer: None, client: 0 })
-}
-
-#[inline]
-pub(crate) fn four(bytes: &[u8], at: usize) -> [u8; 4] {
-    bytes[at..at + 4].try_into().expect("four bytes")
-}
-
-#[inline]
-pub(crate) fn eight(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }

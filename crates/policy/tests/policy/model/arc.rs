@@ -129,14 +129,8 @@ impl Model for Arc {
     }
 
     fn take(&mut self, b: Block) {
-        if remove(&mut self.t1, b) {
-            self.b1.push(b);
-        } else if remove(&mut self.t2, b) {
-            self.b2.push(b);
-        }
+        self.leave(b);
     }
-
-    fn note(&mut self, _: Block) {}
 
     fn place(&mut self, b: Block) -> Step {
         if remove(&mut self.t1, b) {

@@ -57,10 +57,8 @@ impl Car {
 
     /// The miss path; `adapt` is false for a block that is placed.
     fn admit(&mut self, b: Block, adapt: bool) -> Step {
-        let mut evicted = None;
-        if self.count() >= self.c {
-            evicted = Some(self.replace());
-        }
+        let full = self.count() >= self.c;
+        let evicted = full.then(|| self.replace());
         let page = Page { b, bit: false };
         let (b1, b2) = (self.b1.len() as f64, self.b2.len() as f64);
         if self.b1.contains(&b) {
@@ -116,8 +114,6 @@ impl Model for Car {
             self.b2.push(b);
         }
     }
-
-    fn note(&mut self, _: Block) {}
 
     fn place(&mut self, b: Block) -> Step {
         if self.holds(b) { Step::hit() } else { self.admit(b, false) }

@@ -35,10 +35,8 @@ impl Clock {
     }
 
     fn admit(&mut self, b: Block) -> Step {
-        let mut evicted = None;
-        if self.ring.len() >= self.c {
-            evicted = Some(self.evict());
-        }
+        let full = self.ring.len() >= self.c;
+        let evicted = full.then(|| self.evict());
         self.ring.push(Page { b, counter: 0 });
         Step::miss(evicted)
     }
@@ -59,17 +57,11 @@ impl Model for Clock {
         self.ring.retain(|p| p.b != b);
     }
 
-    fn note(&mut self, _: Block) {}
-
     fn place(&mut self, b: Block) -> Step {
         match self.ring.iter().any(|p| p.b == b) {
             true => Step::hit(),
             false => self.admit(b),
         }
-    }
-
-    fn discard(&mut self, b: Block) {
-        self.ring.retain(|p| p.b != b);
     }
 
     fn resize(&mut self, capacity: u32) -> Vec<Block> {
@@ -83,10 +75,6 @@ impl Model for Clock {
 
     fn resident(&self) -> Vec<Block> {
         sorted(self.ring.iter().map(|p| p.b).collect())
-    }
-
-    fn remembered(&self) -> Vec<Block> {
-        Vec::new()
     }
 
     fn victim(&self) -> Option<Block> {

@@ -67,17 +67,11 @@ impl Model for ClockCa {
         self.ring.retain(|page| page.0 != b);
     }
 
-    fn note(&mut self, _: Block) {}
-
     fn place(&mut self, b: Block) -> Step {
         match self.ring.iter().any(|page| page.0 == b) {
             true => Step::hit(),
             false => self.admit(b),
         }
-    }
-
-    fn discard(&mut self, b: Block) {
-        self.take(b);
     }
 
     fn resize(&mut self, capacity: u32) -> Vec<Block> {
@@ -91,10 +85,6 @@ impl Model for ClockCa {
 
     fn resident(&self) -> Vec<Block> {
         sorted(self.ring.iter().map(|page| page.0).collect())
-    }
-
-    fn remembered(&self) -> Vec<Block> {
-        Vec::new()
     }
 
     fn learn(&mut self, b: Block, holds: bool) {

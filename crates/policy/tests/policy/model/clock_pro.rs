@@ -182,8 +182,6 @@ impl Model for ClockPro {
         }
     }
 
-    fn note(&mut self, _: Block) {}
-
     fn place(&mut self, b: Block) -> Step {
         if self.is_resident(b) { Step::hit() } else { self.admit(b, false) }
     }

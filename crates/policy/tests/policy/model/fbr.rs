@@ -89,10 +89,8 @@ impl Fbr {
     }
 
     fn insert(&mut self, b: Block, count: u64) -> Step {
-        let mut evicted = None;
-        if self.stack.len() >= self.c {
-            evicted = Some(self.evict());
-        }
+        let full = self.stack.len() >= self.c;
+        let evicted = full.then(|| self.evict());
         self.stack.insert(0, Page { b, count });
         Step::miss(evicted)
     }

@@ -20,25 +20,13 @@ impl Model for Fifo {
         if self.list.contains(&b) {
             return Step::hit();
         }
-        let mut evicted = None;
-        if self.list.len() >= self.c {
-            evicted = Some(self.list.remove(0));
-        }
+        let full = self.list.len() >= self.c;
+        let evicted = full.then(|| self.list.remove(0));
         self.list.push(b);
         Step::miss(evicted)
     }
 
     fn take(&mut self, b: Block) {
-        remove(&mut self.list, b);
-    }
-
-    fn note(&mut self, _: Block) {}
-
-    fn place(&mut self, b: Block) -> Step {
-        self.access(b) // FIFO counts nothing; a resident block stays where it is
-    }
-
-    fn discard(&mut self, b: Block) {
         remove(&mut self.list, b);
     }
 
@@ -53,10 +41,6 @@ impl Model for Fifo {
 
     fn resident(&self) -> Vec<Block> {
         sorted(self.list.clone())
-    }
-
-    fn remembered(&self) -> Vec<Block> {
-        Vec::new()
     }
 
     fn victim(&self) -> Option<Block> {

@@ -92,10 +92,8 @@ impl Lfru {
     }
 
     fn insert(&mut self, b: Block, crf: f64, last: u64) -> Step {
-        let mut evicted = None;
-        if self.pages.len() >= self.c {
-            evicted = Some(self.evict());
-        }
+        let full = self.pages.len() >= self.c;
+        let evicted = full.then(|| self.evict());
         self.touches += 1;
         self.pages.push(Page { b, crf, last, touched: self.touches });
         Step::miss(evicted)

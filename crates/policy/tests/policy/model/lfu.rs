@@ -74,10 +74,8 @@ impl Lfu {
     }
 
     fn insert(&mut self, b: Block, count: u64) -> Step {
-        let mut evicted = None;
-        if self.pages.len() >= self.c {
-            evicted = Some(self.evict());
-        }
+        let full = self.pages.len() >= self.c;
+        let evicted = full.then(|| self.evict());
         self.touches += 1;
         self.pages.push(Page { b, count, touched: self.touches });
         Step::miss(evicted)

@@ -119,10 +119,8 @@ impl Lirs {
 
     fn admit(&mut self, b: Block) -> Step {
         remove(&mut self.nonres, b); // its entry stays in S
-        let mut evicted = None;
-        if self.count() >= self.c {
-            evicted = Some(self.evict());
-        }
+        let full = self.count() >= self.c;
+        let evicted = full.then(|| self.evict());
         let in_s = self.s.contains(&b);
         if self.l_lirs() == 0 {
             self.q.push(b);
@@ -192,8 +190,6 @@ impl Model for Lirs {
             self.bound();
         }
     }
-
-    fn note(&mut self, _: Block) {}
 
     fn place(&mut self, b: Block) -> Step {
         let step = if self.lir.contains(&b) {

@@ -29,25 +29,13 @@ impl Model for Lru {
             self.list.push(b);
             return Step::hit();
         }
-        let mut evicted = None;
-        if self.list.len() >= self.c {
-            evicted = Some(self.evict());
-        }
+        let full = self.list.len() >= self.c;
+        let evicted = full.then(|| self.evict());
         self.list.push(b);
         Step::miss(evicted)
     }
 
     fn take(&mut self, b: Block) {
-        remove(&mut self.list, b);
-    }
-
-    fn note(&mut self, _: Block) {}
-
-    fn place(&mut self, b: Block) -> Step {
-        self.access(b) // LRU counts nothing
-    }
-
-    fn discard(&mut self, b: Block) {
         remove(&mut self.list, b);
     }
 
@@ -62,10 +50,6 @@ impl Model for Lru {
 
     fn resident(&self) -> Vec<Block> {
         sorted(self.list.clone())
-    }
-
-    fn remembered(&self) -> Vec<Block> {
-        Vec::new()
     }
 
     fn learn(&mut self, b: Block, holds: bool) {

@@ -61,18 +61,26 @@ pub trait Model {
     }
     /// b leaves for the upper level; its history is kept.
     fn take(&mut self, b: Block);
-    /// A miss for b was served around the cache.
-    fn note(&mut self, b: Block);
-    /// The upper level evicted b: admit it without counting a reference.
-    fn place(&mut self, b: Block) -> Step;
-    /// b leaves every structure, ghosts included; not an eviction.
-    fn discard(&mut self, b: Block);
+    /// A miss for b was served around the cache: nothing, where only residents are known.
+    fn note(&mut self, _b: Block) {}
+    /// The upper level evicted b: admit it without counting a reference; the same as an access
+    /// where nothing is counted.
+    fn place(&mut self, b: Block) -> Step {
+        self.access(b)
+    }
+    /// b leaves every structure, ghosts included; not an eviction. The same as taking it where
+    /// there is no ghost.
+    fn discard(&mut self, b: Block) {
+        self.take(b);
+    }
     /// Changes the capacity; the blocks evicted, in order.
     fn resize(&mut self, capacity: u32) -> Vec<Block>;
     /// Resident blocks, sorted.
     fn resident(&self) -> Vec<Block>;
     /// Blocks the ghosts remember, sorted.
-    fn remembered(&self) -> Vec<Block>;
+    fn remembered(&self) -> Vec<Block> {
+        Vec::new()
+    }
     /// The neighbour holds b from now on, or no longer.
     fn learn(&mut self, _b: Block, _holds: bool) {}
     /// What admitting a never-seen block would evict; None when there is room.

@@ -105,10 +105,8 @@ impl Mq {
 
     /// Into the queue its count asks for, evicting first if there is no room.
     fn insert(&mut self, b: Block, count: u64, last: u64) -> Option<Block> {
-        let mut evicted = None;
-        if self.pages.len() >= self.c {
-            evicted = Some(self.evict());
-        }
+        let full = self.pages.len() >= self.c;
+        let evicted = full.then(|| self.evict());
         let queue = self.queue_of(count);
         self.queues[queue].push(b);
         self.pages.push(Page { b, count, queue, expire: self.now + self.life_time, last });

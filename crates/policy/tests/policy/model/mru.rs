@@ -33,16 +33,6 @@ impl Model for Mru {
         remove(&mut self.list, b);
     }
 
-    fn note(&mut self, _: Block) {}
-
-    fn place(&mut self, b: Block) -> Step {
-        self.access(b) // MRU counts nothing
-    }
-
-    fn discard(&mut self, b: Block) {
-        remove(&mut self.list, b);
-    }
-
     fn resize(&mut self, capacity: u32) -> Vec<Block> {
         self.c = capacity as usize;
         let mut evicted = Vec::new();
@@ -54,10 +44,6 @@ impl Model for Mru {
 
     fn resident(&self) -> Vec<Block> {
         sorted(self.list.clone())
-    }
-
-    fn remembered(&self) -> Vec<Block> {
-        Vec::new()
     }
 
     fn victim(&self) -> Option<Block> {

@@ -49,10 +49,8 @@ impl Opt {
     }
 
     fn insert(&mut self, b: Block) -> Step {
-        let mut evicted = None;
-        if self.pages.len() >= self.c {
-            evicted = Some(self.evict());
-        }
+        let full = self.pages.len() >= self.c;
+        let evicted = full.then(|| self.evict());
         self.touches += 1;
         let next = self.next_reference(b);
         self.pages.push(Page { b, next, touched: self.touches });
@@ -80,17 +78,11 @@ impl Model for Opt {
         self.pages.retain(|p| p.b != b);
     }
 
-    fn note(&mut self, _: Block) {}
-
     fn place(&mut self, b: Block) -> Step {
         if self.pages.iter().any(|p| p.b == b) {
             return Step::hit();
         }
         self.insert(b)
-    }
-
-    fn discard(&mut self, b: Block) {
-        self.pages.retain(|p| p.b != b);
     }
 
     fn resize(&mut self, capacity: u32) -> Vec<Block> {
@@ -104,10 +96,6 @@ impl Model for Opt {
 
     fn resident(&self) -> Vec<Block> {
         sorted(self.pages.iter().map(|p| p.b).collect())
-    }
-
-    fn remembered(&self) -> Vec<Block> {
-        Vec::new()
     }
 
     fn victim(&self) -> Option<Block> {

@@ -132,8 +132,6 @@ impl Model for S3Fifo {
         }
     }
 
-    fn note(&mut self, _: Block) {}
-
     fn place(&mut self, b: Block) -> Step {
         if self.holds(b) { Step::hit() } else { self.admit(b) }
     }

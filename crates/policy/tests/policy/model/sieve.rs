@@ -52,10 +52,8 @@ impl Sieve {
     }
 
     fn admit(&mut self, b: Block) -> Step {
-        let mut evicted = None;
-        if self.queue.len() >= self.c {
-            evicted = Some(self.evict());
-        }
+        let full = self.queue.len() >= self.c;
+        let evicted = full.then(|| self.evict());
         self.queue.insert(0, Page { b, visited: false });
         Step::miss(evicted)
     }
@@ -76,17 +74,11 @@ impl Model for Sieve {
         self.unlink(b);
     }
 
-    fn note(&mut self, _: Block) {}
-
     fn place(&mut self, b: Block) -> Step {
         match self.find(b) {
             Some(_) => Step::hit(),
             None => self.admit(b),
         }
-    }
-
-    fn discard(&mut self, b: Block) {
-        self.unlink(b);
     }
 
     fn resize(&mut self, capacity: u32) -> Vec<Block> {
@@ -100,10 +92,6 @@ impl Model for Sieve {
 
     fn resident(&self) -> Vec<Block> {
         sorted(self.queue.iter().map(|p| p.b).collect())
-    }
-
-    fn remembered(&self) -> Vec<Block> {
-        Vec::new()
     }
 
     fn victim(&self) -> Option<Block> {

@@ -84,10 +84,8 @@ impl TwoQ {
 
     fn admit(&mut self, b: Block) -> Step {
         let known = remove(&mut self.a1out, b);
-        let mut evicted = None;
-        if self.count() >= self.c {
-            evicted = Some(self.evict());
-        }
+        let full = self.count() >= self.c;
+        let evicted = full.then(|| self.evict());
         if known {
             self.am.push(b)
         } else {
@@ -113,12 +111,6 @@ impl Model for TwoQ {
         if remove(&mut self.a1in, b) || remove(&mut self.am, b) {
             self.remember(b);
         }
-    }
-
-    fn note(&mut self, _: Block) {}
-
-    fn place(&mut self, b: Block) -> Step {
-        self.access(b) // 2Q counts nothing: a resident block of Am moves, one of A1in stays
     }
 
     fn discard(&mut self, b: Block) {

@@ -166,10 +166,6 @@ impl Model for WTinyLfu {
         sorted([&self.window[..], &self.probation[..], &self.protected[..]].concat())
     }
 
-    fn remembered(&self) -> Vec<Block> {
-        Vec::new()
-    }
-
     fn victim(&self) -> Option<Block> {
         let evicted = self.clone().access(Block::MAX).evicted;
         evicted.first().copied().filter(|&x| x != Block::MAX)

@@ -6,6 +6,7 @@ use undercroft_level::placement::{Load, ReloadCounts, WayByCost};
 
 use super::{Event, World};
 use crate::TimedOutcome;
+use crate::timed::disk::Disk;
 use crate::timed::link::Link;
 
 /// Nanoseconds between two choices of the way down.
@@ -25,7 +26,8 @@ impl World<'_> {
             let disks = server * per_server..(server + 1) * per_server;
             let mut demand = 0;
             for disk in disks {
-                let now = self.disks[disk].busy.demand_ns();
+                let [reads, writes, _] = self.disks[disk].busy_ns;
+                let now = reads + writes;
                 demand += now - std::mem::replace(&mut self.reviewed[disk], now);
             }
             let busy = demand as f64 / period / per_server as f64;
@@ -43,38 +45,37 @@ impl World<'_> {
 
     /// Resets the counts, at the end of the warm-up.
     pub(super) fn restart(&mut self) {
+        self.write_flash();
+        self.flash_written = 0;
         self.tree.restart_counts();
-        self.disks.iter_mut().for_each(|disk| disk.reloads.restart_counts());
+        self.disks.iter_mut().for_each(Disk::restart_counts);
         self.stats = TimedOutcome::default();
         self.channels.iter_mut().for_each(|channels| channels.busy_ns = [0; 2]);
         self.began = self.now;
-        self.before = self.disks.iter().map(|disk| disk.busy).collect();
+        self.disks_before = self.disk_times();
         self.links_before = self.link_times();
     }
 
-    fn link_times(&self) -> (u64, u64) {
+    fn disk_times(&self) -> [u64; 3] {
+        let sum = |kind: usize| self.disks.iter().map(|disk| disk.busy_ns[kind]).sum();
+        [sum(0), sum(1), sum(2)]
+    }
+
+    fn link_times(&self) -> [u64; 2] {
         let sum = |time: fn(&Link) -> u64| self.links.iter().map(time).sum();
-        (sum(|link| link.demand_ns), sum(|link| link.demotions_ns))
+        [sum(|link| link.demand_ns), sum(|link| link.demotions_ns)]
     }
 
     pub(in crate::timed) fn finish(mut self) -> (Tree, TimedOutcome) {
         let elapsed = (self.now - self.began).max(1) as f64;
-        let mut busy = [0; 3];
-        for (disk, before) in self.disks.iter().zip(&self.before) {
-            let now = disk.busy;
-            busy[0] += now.reads_ns - before.reads_ns;
-            busy[1] += now.writes_ns - before.writes_ns;
-            busy[2] += now.reloads_ns - before.reloads_ns;
-        }
-        let (demand, demotions) = self.link_times();
-        let links = [demand - self.links_before.0, demotions - self.links_before.1];
+        let (disks, links) = (self.disks.len() as f64, self.links.len() as f64);
         let flash_busy = self.channels.as_ref().map(|channels| channels.busy(elapsed));
         let none = ReloadCounts::default();
         let reloads = self.disks.iter().fold(none, |sum, disk| sum.plus(disk.reloads.counts()));
         let stats = TimedOutcome {
             elapsed_ns: self.now - self.began,
-            disk_busy: busy.map(|ns| ns as f64 / elapsed / self.disks.len() as f64),
-            link_busy: links.map(|ns| ns as f64 / elapsed / self.links.len() as f64),
+            disk_busy: since(self.disks_before, self.disk_times()).map(|ns| ns / elapsed / disks),
+            link_busy: since(self.links_before, self.link_times()).map(|ns| ns / elapsed / links),
             flash_busy: flash_busy.unwrap_or_default(),
             reloads,
             way_changes: self.ways.iter().map(WayByCost::changes).sum(),
@@ -82,4 +83,8 @@ impl World<'_> {
         };
         (self.tree, stats)
     }
+}
+
+fn since<const N: usize>(before: [u64; N], now: [u64; N]) -> [f64; N] {
+    std::array::from_fn(|i| (now[i] - before[i]) as f64)
 }
