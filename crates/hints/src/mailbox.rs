@@ -174,11 +174,10 @@ impl Mailbox {
         if self.is_away() {
             return None;
         }
-        let none = || Message { hints: Vec::new(), handed_over: Vec::new() };
         // Leaves room for `extra`.
         let room = self.bytes_max.saturating_sub(64 * (1 + extra.len()));
         let room = room.saturating_sub(extra.iter().map(Hint::data_bytes).sum());
-        let mut message = hints.take(now, room).unwrap_or_else(none);
+        let mut message = hints.take(now, room).unwrap_or_default();
         message.hints.splice(0..0, extra);
         if message.hints.is_empty() {
             return None;

@@ -38,7 +38,7 @@ struct Waiting {
 pub struct Late(VecDeque<Waiting>);
 
 /// The records of a message, and the blocks that it hands over.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Message {
     /// Its records.
     pub hints: Vec<Hint>,
@@ -211,7 +211,7 @@ impl HintQueue {
 
     /// Takes out the next message, of about `bytes_max` bytes at most. None if nothing waits.
     pub fn take(&mut self, now: Instant, bytes_max: usize) -> Option<Message> {
-        let mut message = Message { hints: Vec::new(), handed_over: Vec::new() };
+        let mut message = Message::default();
         let mut bytes = 0;
         let mut list = List::default();
         for _ in 0..BATCH_MAX {

@@ -35,13 +35,9 @@ impl std::str::FromStr for Report {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Report, String> {
-        match text {
-            "nothing" => Ok(Report::Nothing),
-            "evictions" => Ok(Report::Evictions),
-            "demotions" => Ok(Report::Demotions),
-            "digest" => Ok(Report::Digest),
-            _ => Err("expected nothing, evictions, demotions or digest".to_owned()),
-        }
+        let all = [Report::Nothing, Report::Evictions, Report::Demotions, Report::Digest];
+        let found = all.into_iter().find(|report| report.to_string() == text);
+        found.ok_or_else(|| "expected nothing, evictions, demotions or digest".to_owned())
     }
 }
 

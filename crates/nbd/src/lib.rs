@@ -103,7 +103,6 @@ pub use command::{AnswerKind, COMMANDS, Command, CommandInfo, CommandKind, Cost,
 pub use link::{Ended, Transport};
 pub use piece::{Piece, Pieces};
 pub use reply::{Answer, Awaited, Replies, Reply};
-pub use rustls::ServerConfig as ServerTlsConfig;
 pub use server::{Alone, Listener, Server, ServerOptions, UnixSocket, while_others_wait};
 pub use service::{
     Context, Credentials, Export, ExportInfo, Exports, Extent, Failure, Peer, Refusal, Request,

@@ -54,11 +54,7 @@ impl<T> TaskQueue<T> {
             return Err(message);
         }
         state.messages.push(message);
-        let sleeper = state.sleeper.take();
-        drop(state);
-        if let Some(waker) = sleeper {
-            waker.wake();
-        }
+        wake(state);
         Ok(())
     }
 
@@ -79,11 +75,7 @@ impl<T> TaskQueue<T> {
         } else {
             state.messages.append(&mut messages);
         }
-        let sleeper = state.sleeper.take();
-        drop(state);
-        if let Some(waker) = sleeper {
-            waker.wake();
-        }
+        wake(state);
         Vec::new()
     }
 
@@ -96,11 +88,7 @@ impl<T> TaskQueue<T> {
     pub(crate) fn stop(&self, stop: Stop) {
         let mut state = self.lock();
         state.stop = state.stop.max(stop);
-        let sleeper = state.sleeper.take();
-        drop(state);
-        if let Some(waker) = sleeper {
-            waker.wake();
-        }
+        wake(state);
     }
 
     /// Moves all messages into `into`, which must be empty; for the running task.
@@ -129,5 +117,15 @@ impl<T> TaskQueue<T> {
         state.closed = true;
         state.sleeper = None;
         std::mem::take(&mut state.messages)
+    }
+}
+
+/// Wakes the task, if it sleeps, without the lock.
+#[inline]
+fn wake<T>(mut state: MutexGuard<'_, State<T>>) {
+    let sleeper = state.sleeper.take();
+    drop(state);
+    if let Some(waker) = sleeper {
+        waker.wake();
     }
 }

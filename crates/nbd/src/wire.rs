@@ -7,6 +7,8 @@ mod message;
 mod numbers;
 mod option;
 
+use std::io;
+
 pub use message::{
     Chunk, ChunkHeader, ReplyHeader, RequestHeader, parse_error_chunk, parse_extents,
 };
@@ -31,6 +33,12 @@ impl Malformed {
     /// A description of what is wrong.
     pub fn what(&self) -> &str {
         &self.what
+    }
+}
+
+impl From<Malformed> for io::Error {
+    fn from(malformed: Malformed) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, malformed)
     }
 }
 

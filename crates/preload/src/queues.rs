@@ -193,6 +193,13 @@ unsafe fn look_at_ring(ring: *const c_void) {
     }
 }
 
+/// A call that submits what is in a ring.
+fn submits(ring: *const c_void, original: impl Fn() -> c_int) -> c_int {
+    // SAFETY: the program's argument.
+    unsafe { look_at_ring(ring) };
+    original()
+}
+
 /// Makes libaio's system call, for a program in which no library has the function.
 /// `io_uring_submit` has no such replacement, since it also fills the queue.
 fn submit_directly(context: *mut c_void, count: c_long, requests: *mut *mut c_void) -> c_int {
@@ -220,33 +227,17 @@ instead_of! {
     }
 
     io_uring_submit(ring: *mut c_void) -> c_int, else -libc::ENOSYS,
-    |original| {
-        // SAFETY: the program's argument.
-        unsafe { look_at_ring(ring) };
-        original()
-    }
+    |original| submits(ring, original)
 
     io_uring_submit_and_wait(ring: *mut c_void, count: c_uint) -> c_int, else -libc::ENOSYS,
-    |original| {
-        // SAFETY: the program's argument.
-        unsafe { look_at_ring(ring) };
-        original()
-    }
+    |original| submits(ring, original)
 
     io_uring_submit_and_wait_timeout(
         ring: *mut c_void, results: *mut c_void, count: c_uint, time: *mut c_void,
         signals: *mut c_void
     ) -> c_int, else -libc::ENOSYS,
-    |original| {
-        // SAFETY: the program's argument.
-        unsafe { look_at_ring(ring) };
-        original()
-    }
+    |original| submits(ring, original)
 
     io_uring_submit_and_get_events(ring: *mut c_void) -> c_int, else -libc::ENOSYS,
-    |original| {
-        // SAFETY: the program's argument.
-        unsafe { look_at_ring(ring) };
-        original()
-    }
+    |original| submits(ring, original)
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use tokio::sync::watch;
 
-use crate::medium::{buffers_bytes, cut, pieces_bytes, wrap};
+use crate::medium::{buffers_bytes, cut, pieces_bytes, ready, wrap};
 use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
 use undercroft_random::SplitMix64;
 
@@ -229,14 +229,14 @@ impl FailStore {
         self.handle.clone()
     }
 
-    /// A request that returns no data: `part` sends its first half.
-    fn change(
+    /// A request without buffers: `part` sends its first half.
+    fn ask<T: Send + 'static>(
         &self,
         (kind, doing): (RequestKind, &'static str),
         range: (u64, u64),
-        all: impl FnOnce(&dyn Store) -> Answer<io::Result<()>> + Send + 'static,
+        all: impl FnOnce(&dyn Store) -> Answer<io::Result<T>> + Send + 'static,
         part: impl FnOnce(&dyn Store) -> Answer<io::Result<()>> + Send + 'static,
-    ) -> Answer<io::Result<()>> {
+    ) -> Answer<io::Result<T>> {
         let inner = Arc::clone(&self.inner);
         match self.handle.meet(kind, range) {
             Fate::Pass => all(&*inner),
@@ -302,7 +302,7 @@ impl Store for FailStore {
         let length = pieces_bytes(&data);
         let half = self.half(length);
         let first = cut(&data, 0, half);
-        self.change(
+        self.ask(
             (RequestKind::Write, "write"),
             (offset, length),
             move |store| store.write(offset, data, durable),
@@ -318,7 +318,7 @@ impl Store for FailStore {
         durable: bool,
     ) -> Answer<io::Result<()>> {
         let half = self.half(length);
-        self.change(
+        self.ask(
             (RequestKind::Zero, "zero"),
             (offset, length),
             move |store| store.zero(offset, length, how, durable),
@@ -328,7 +328,7 @@ impl Store for FailStore {
 
     fn trim(&self, offset: u64, length: u64, durable: bool) -> Answer<io::Result<()>> {
         let half = self.half(length);
-        self.change(
+        self.ask(
             (RequestKind::Trim, "trim"),
             (offset, length),
             move |store| store.trim(offset, length, durable),
@@ -339,21 +339,16 @@ impl Store for FailStore {
     fn flush(&self) -> Answer<io::Result<()>> {
         let whole = (0, self.inner.facts().size);
         let kind = (RequestKind::Flush, "flush");
-        self.change(kind, whole, |store| store.flush(), |store| store.flush())
+        self.ask(kind, whole, |store| store.flush(), |store| store.flush())
     }
 
     fn extents(&self, offset: u64, length: u64) -> Answer<io::Result<Vec<Extent>>> {
-        let inner = Arc::clone(&self.inner);
-        match self.handle.meet(RequestKind::Extents, (offset, length)) {
-            Fate::Pass => inner.extents(offset, length),
-            Fate::Fail(with) | Fate::Short(with) => {
-                Box::pin(async move { Err(with.error(&inner.facts().name, "extents")) })
-            }
-            Fate::Stall(stall) => Box::pin(async move {
-                stall.pass().await;
-                inner.extents(offset, length).await
-            }),
-        }
+        self.ask(
+            (RequestKind::Extents, "extents"),
+            (offset, length),
+            move |store| store.extents(offset, length),
+            |_| ready(Ok(())),
+        )
     }
 
     fn reload(&self) -> Answer<io::Result<u64>> {

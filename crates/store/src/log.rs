@@ -294,13 +294,7 @@ impl Shared {
                         }
                         bytes?
                     }
-                    None => {
-                        let buffer = vec![0_u8; piece.length as usize];
-                        let buffers = vec![Box::new(buffer) as Buffer];
-                        let (mut buffers, result) = self.inner.read(piece.offset, buffers).await;
-                        result?;
-                        buffers.iter_mut().flat_map(|it| (**it).as_mut().to_vec()).collect()
-                    }
+                    None => ring::read(&*self.inner, piece.offset, piece.length).await?,
                 };
                 scatter(into, (piece.offset - offset) as usize, &bytes);
             }

@@ -3,12 +3,11 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use crate::store::{Answer, Buffer, Facts};
+use crate::store::{Answer, Buffer, Extent, Facts};
 
 /// Largest medium: the kernel needs offsets that are positive as `i64`.
 pub(crate) const MAX_BYTES: u64 = i64::MAX as u64;
@@ -16,34 +15,20 @@ pub(crate) const MAX_BYTES: u64 = i64::MAX as u64;
 /// Name and limits of a store. Only the size can change, and it only grows.
 #[derive(Debug)]
 pub(crate) struct Medium {
-    name: Arc<str>,
+    /// As they were at first.
+    facts: Facts,
     size: AtomicU64,
-    alignment: u32,
-    read_only: bool,
-    zeroes_fast: bool,
 }
 
 impl Medium {
     pub(crate) fn new(facts: Facts) -> Medium {
         assert!(facts.alignment.is_power_of_two());
         assert!(facts.size <= MAX_BYTES && facts.size % u64::from(facts.alignment) == 0);
-        Medium {
-            name: facts.name.into(),
-            size: AtomicU64::new(facts.size),
-            alignment: facts.alignment,
-            read_only: facts.read_only,
-            zeroes_fast: facts.zeroes_fast,
-        }
+        Medium { size: AtomicU64::new(facts.size), facts }
     }
 
     pub(crate) fn facts(&self) -> Facts {
-        Facts {
-            size: self.size(),
-            alignment: self.alignment,
-            read_only: self.read_only,
-            zeroes_fast: self.zeroes_fast,
-            name: self.name.to_string(),
-        }
+        Facts { size: self.size(), ..self.facts.clone() }
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -52,18 +37,18 @@ impl Medium {
 
     /// Records a larger size, rounded down to the alignment; a smaller one changes nothing.
     pub(crate) fn grow(&self, size: u64) -> u64 {
-        let size = size.min(MAX_BYTES) & !(u64::from(self.alignment) - 1);
+        let size = size.min(MAX_BYTES) & !(u64::from(self.facts.alignment) - 1);
         self.size.fetch_max(size, Ordering::AcqRel).max(size)
     }
 
     /// Checks the range of a reading request.
     pub(crate) fn check(&self, doing: &'static str, offset: u64, length: u64) -> io::Result<()> {
         let size = self.size();
-        let mask = u64::from(self.alignment) - 1;
+        let alignment = self.facts.alignment;
         let why = if offset.checked_add(length).is_none_or(|end| end > size) {
             format!("the store ends at {size}")
-        } else if (offset | length) & mask != 0 {
-            format!("offset and length must be multiples of {}", self.alignment)
+        } else if (offset | length) & (u64::from(alignment) - 1) != 0 {
+            format!("offset and length must be multiples of {alignment}")
         } else {
             return Ok(());
         };
@@ -77,7 +62,7 @@ impl Medium {
         offset: u64,
         length: u64,
     ) -> io::Result<()> {
-        if self.read_only {
+        if self.facts.read_only {
             let why = io::Error::new(ErrorKind::ReadOnlyFilesystem, "the store is read-only");
             return Err(self.fault(doing, offset, length, why));
         }
@@ -93,13 +78,13 @@ impl Medium {
         length: u64,
         source: io::Error,
     ) -> io::Error {
-        let what = format!("{}: {doing} of {length} bytes at {offset}", self.name);
+        let what = format!("{}: {doing} of {length} bytes at {offset}", self.facts.name);
         wrap(what, source)
     }
 
     /// Adds the operation to an error that concerns the whole store.
     pub(crate) fn fault_of_all(&self, doing: &'static str, source: io::Error) -> io::Error {
-        wrap(format!("{}: {doing}", self.name), source)
+        wrap(format!("{}: {doing}", self.facts.name), source)
     }
 }
 
@@ -141,6 +126,16 @@ pub fn os_error(error: &io::Error) -> Option<i32> {
 /// An answer that is available at once.
 pub(crate) fn ready<T: Send + 'static>(answer: T) -> Answer<T> {
     Box::pin(std::future::ready(answer))
+}
+
+/// Appends an extent, joined to the last one if both are alike.
+pub(crate) fn append(extents: &mut Vec<Extent>, more: Extent) {
+    match extents.last_mut() {
+        Some(last) if (last.hole, last.zero) == (more.hole, more.zero) => {
+            last.length += more.length;
+        }
+        _ => extents.push(more),
+    }
 }
 
 /// Total length of the buffers in bytes.

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use bytes::Bytes;
 
 use crate::kind::{Description, Kind, StoreSpec, Words};
-use crate::medium::{MAX_BYTES, Medium, buffers_bytes, pieces_bytes, ready};
+use crate::medium::{MAX_BYTES, Medium, append, buffers_bytes, pieces_bytes, ready};
 use crate::open::{OpenOptions, invalid};
 use crate::parse::{Parsed, write_options};
 use crate::store::{
@@ -178,7 +178,7 @@ impl MemoryStore {
 
     fn list(&self, offset: u64, length: u64) -> Vec<Extent> {
         let end = offset + length;
-        let mut out: Vec<Extent> = Vec::new();
+        let mut out = Vec::new();
         let mut at = offset;
         // Limits the answer and the time: a hole of a pebibyte has many absent chunks.
         for _ in 0..MAX_EXTENTS * 16 {
@@ -187,12 +187,9 @@ impl MemoryStore {
             }
             let (chunk, range) = place(at, end - at);
             let hole = !read(self.shard(chunk)).contains_key(&chunk);
-            let bytes = range.len() as u64;
-            at += bytes;
-            match out.last_mut() {
-                Some(last) if last.hole == hole => last.length += bytes,
-                _ => out.push(Extent { length: bytes, hole, zero: hole }),
-            }
+            let length = range.len() as u64;
+            at += length;
+            append(&mut out, Extent { length, hole, zero: hole });
         }
         out
     }

@@ -13,7 +13,7 @@ use undercroft_text::Bytes;
 
 use crate::kind::{Description, Kind, StoreSpec, Words};
 use crate::open::OpenOptions;
-use crate::parse::{Parsed, Text, write_options, write_path};
+use crate::parse::{Parsed, Text, name_of, write_options, write_path};
 use crate::store::{Answer, Store};
 
 #[cfg(feature = "object")]
@@ -68,11 +68,14 @@ pub enum ObjectService {
     Az,
 }
 
+const SERVICES: [(ObjectService, &str); 3] =
+    [(ObjectService::S3, "s3"), (ObjectService::Gs, "gs"), (ObjectService::Az, "az")];
+
 fn parse(words: &Words<'_>) -> Parsed<StoreSpec> {
-    let place = match ObjectService::ALL.into_iter().find(|one| one.name() == words.name) {
-        Some(service) => {
+    let place = match SERVICES.iter().find(|(_, name)| *name == words.name) {
+        Some((service, _)) => {
             let Some(rest) = words.rest.after("://") else { return words.rest.fail("://") };
-            bucket(service, rest)?
+            bucket(*service, rest)?
         }
         None if words.name == "object-file" => ObjectPlace::Folder(words.place()?.path()?.into()),
         None => {
@@ -155,7 +158,7 @@ impl fmt::Display for ObjectSpec {
         let name = match &self.place {
             ObjectPlace::Folder(_) => "object-file",
             ObjectPlace::Memory => "object-memory",
-            ObjectPlace::Bucket(service, ..) => service.name(),
+            ObjectPlace::Bucket(service, ..) => name_of(&SERVICES, service),
         };
         f.write_str(name)?;
         write_options(f, [object, size, lease])?;
@@ -169,18 +172,6 @@ impl fmt::Display for ObjectSpec {
                 let slash = if prefix.is_empty() { "" } else { "/" };
                 write!(f, "://{bucket}{slash}{prefix}")
             }
-        }
-    }
-}
-
-impl ObjectService {
-    const ALL: [ObjectService; 3] = [ObjectService::S3, ObjectService::Gs, ObjectService::Az];
-
-    fn name(self) -> &'static str {
-        match self {
-            ObjectService::S3 => "s3",
-            ObjectService::Gs => "gs",
-            ObjectService::Az => "az",
         }
     }
 }

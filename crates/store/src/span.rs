@@ -13,7 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use crate::medium::{MAX_BYTES, Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
+use crate::medium::{
+    MAX_BYTES, Medium, append, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap,
+};
 use crate::open::invalid;
 use crate::store::{
     Absence, Answer, Backlog, Buffer, Extent, Facts, MAX_EXTENTS, OnLoss, Store, Zeroing,
@@ -102,13 +104,16 @@ impl SpanStore {
         Ok(SpanStore { inner: Arc::new(Inner { medium, parts, layout }) })
     }
 
-    /// Sends a request to each part that a range touches, and combines the answers.
-    fn each(
+    /// Checks a change, sends it to each part that the range touches, and combines the answers.
+    fn change(
         &self,
-        offset: u64,
-        length: u64,
+        doing: &'static str,
+        (offset, length): (u64, u64),
         mut send: impl FnMut(&dyn Store, u64, u64) -> Answer<io::Result<()>>,
     ) -> Answer<io::Result<()>> {
+        if let Err(error) = self.inner.medium.check_change(doing, offset, length) {
+            return ready(Err(error));
+        }
         let sent: Vec<_> = self
             .inner
             .shares(offset, length)
@@ -195,7 +200,7 @@ impl Inner {
 
     async fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
         let end = offset + length;
-        let mut out: Vec<Extent> = Vec::new();
+        let mut out = Vec::new();
         let mut at = offset;
         // No more requests to the parts than extents.
         for _ in 0..MAX_EXTENTS {
@@ -207,12 +212,7 @@ impl Inner {
             let told = self.parts[part].extents(self.layout.before(part, at), asked).await;
             for extent in told.map_err(|error| of_part(part, error))? {
                 at += extent.length;
-                match out.last_mut() {
-                    Some(last) if (last.hole, last.zero) == (extent.hole, extent.zero) => {
-                        last.length += extent.length;
-                    }
-                    _ => out.push(extent),
-                }
+                append(&mut out, extent);
             }
         }
         Ok(out)
@@ -278,7 +278,7 @@ impl Store for SpanStore {
             done += run;
         }
         let mut pieces = pieces.into_iter().filter(|pieces| !pieces.is_empty());
-        self.each(offset, length, |part, at, _| {
+        self.change("write", (offset, length), |part, at, _| {
             part.write(at, pieces.next().unwrap_or_default(), durable)
         })
     }
@@ -290,19 +290,11 @@ impl Store for SpanStore {
         how: Zeroing,
         durable: bool,
     ) -> Answer<io::Result<()>> {
-        match self.inner.medium.check_change("zero", offset, length) {
-            Ok(()) => {
-                self.each(offset, length, |part, at, bytes| part.zero(at, bytes, how, durable))
-            }
-            Err(error) => ready(Err(error)),
-        }
+        self.change("zero", (offset, length), |part, at, bytes| part.zero(at, bytes, how, durable))
     }
 
     fn trim(&self, offset: u64, length: u64, durable: bool) -> Answer<io::Result<()>> {
-        match self.inner.medium.check_change("trim", offset, length) {
-            Ok(()) => self.each(offset, length, |part, at, bytes| part.trim(at, bytes, durable)),
-            Err(error) => ready(Err(error)),
-        }
+        self.change("trim", (offset, length), |part, at, bytes| part.trim(at, bytes, durable))
     }
 
     fn flush(&self) -> Answer<io::Result<()>> {

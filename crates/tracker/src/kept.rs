@@ -38,10 +38,6 @@ impl Kept {
         let one = self.list[..self.count].iter_mut().find(|(kept, _)| *kept == word)?;
         Ticket::from_word(std::mem::take(&mut one.1))
     }
-
-    fn tickets(&self) -> impl Iterator<Item = Ticket> {
-        self.list[..self.count].iter().filter_map(|&(_, ticket)| Ticket::from_word(ticket))
-    }
 }
 
 impl Tracker {
@@ -159,8 +155,8 @@ impl Tracker {
 
     /// Frees the slots of contents that nothing came of.
     pub fn free(&self, kept: &mut Kept) {
-        for ticket in kept.tickets() {
-            self.free_content(Some(ticket));
+        for (_, ticket) in &kept.list[..kept.count] {
+            self.free_content(Ticket::from_word(*ticket));
         }
         kept.count = 0;
     }

@@ -13,7 +13,7 @@ mod messages;
 mod parts;
 mod places;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 
@@ -24,7 +24,7 @@ use looks::Looks;
 use messages::{message, message_bytes, stat_message};
 use parts::Parts;
 pub use places::{At, Places};
-use rustix::thread::{NanosleepRelativeResult, futex, nanosleep};
+use rustix::thread::{futex, nanosleep};
 use rustix::time::Timespec;
 use undercroft_hints::{BlockRun, EvictFlags};
 
@@ -35,7 +35,7 @@ use crate::record::{Item, Record};
 use crate::ring::{Next, Ring};
 use crate::segment::layout::{LAST_ERROR, SENDER, WANTED};
 use crate::segment::{Segment, Sent, State};
-use crate::session::{Failed, Session};
+use crate::session::Session;
 use crate::settings::{Log, Settings, Volume};
 use crate::space;
 use crate::table::{GRANULE, Key, Table};
@@ -140,7 +140,7 @@ fn log(settings: &Settings, line: &str) {
 }
 
 /// Opens a log file, but neither a pipe without reader nor a link.
-fn open_log(path: &std::path::Path) -> std::io::Result<std::fs::File> {
+fn open_log(path: &std::path::Path) -> io::Result<std::fs::File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     std::fs::OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)
 }
@@ -203,7 +203,8 @@ impl<'a> Sender<'a> {
                 self.tell();
             }
             if now.saturating_sub(active_us) < IDLE_US {
-                pause(BUSY_US);
+                // With all signals blocked nothing ends it early.
+                let _ = nanosleep(&timespec(BUSY_US));
             } else {
                 self.sleep();
             }
@@ -450,7 +451,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Asks a server whether it wants contents, and has them kept from then on or no longer.
-    fn ask_what_is_wanted(&mut self, at: usize) -> Result<(), Failed> {
+    fn ask_what_is_wanted(&mut self, at: usize) -> io::Result<()> {
         let link = &mut self.links[at];
         let Some(session) = &mut link.session else { return Ok(()) };
         let (bit, word) = (1 << link.number, self.segment.word(WANTED));
@@ -488,9 +489,4 @@ impl<'a> Sender<'a> {
 
 fn timespec(us: u64) -> Timespec {
     Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000 * 1000) as i64 }
-}
-
-fn pause(us: u64) {
-    // With all signals blocked nothing ends it early.
-    let _: NanosleepRelativeResult = nanosleep(&timespec(us));
 }

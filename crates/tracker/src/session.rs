@@ -39,31 +39,10 @@ fn wrong(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-impl From<Malformed> for Failed {
-    fn from(malformed: Malformed) -> Failed {
-        Failed(wrong(malformed.what()))
-    }
-}
-
-impl From<io::Error> for Failed {
-    fn from(error: io::Error) -> Failed {
-        Failed(error)
-    }
-}
-
-/// Why there is no connection.
-pub(crate) struct Failed(io::Error);
-
-impl std::fmt::Display for Failed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 impl Session {
     /// Connects, and opts in to report evictions as a client, and to hand over contents unless the
     /// settings forbid it.
-    pub(crate) fn connect(uri: &Uri, settings: &Settings) -> Result<Session, Failed> {
+    pub(crate) fn connect(uri: &Uri, settings: &Settings) -> io::Result<Session> {
         let stream: Box<dyn Stream> = match &uri.endpoint {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
@@ -96,10 +75,10 @@ impl Session {
         Ok(session)
     }
 
-    fn shake_hands(&mut self, export: &str, settings: &Settings) -> Result<(), Failed> {
+    fn shake_hands(&mut self, export: &str, settings: &Settings) -> io::Result<()> {
         let greeting = Greeting::parse(&self.array()?)?;
         if greeting.flags & FLAG_FIXED_NEWSTYLE == 0 {
-            return Err(wrong("the server does not speak fixed newstyle").into());
+            return Err(wrong("the server does not speak fixed newstyle"));
         }
         let flags = greeting.flags & (FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES);
         self.stream.write_all(&u32::from(flags).to_be_bytes())?;
@@ -119,7 +98,7 @@ impl Session {
         let grant = grant.ok_or_else(|| wrong("the server does not cooperate with clients"))?;
         if !grant.grant.evict {
             let what = "the volume has no use for evictions: placement=auto is missing there";
-            return Err(wrong(what).into());
+            return Err(wrong(what));
         }
         let request = InfoRequest { name: export.to_owned(), wanted: vec![INFO_BLOCK_SIZE] };
         let (mut min, mut max, mut flags) = (1, DEFAULT_MAX_PAYLOAD, 0);
@@ -136,7 +115,7 @@ impl Session {
             Ok(())
         })?;
         if !min.is_power_of_two() || min > 64 << 10 || max < min {
-            return Err(wrong(format!("block sizes {min} to {max}")).into());
+            return Err(wrong(format!("block sizes {min} to {max}")));
         }
         let window = usize::try_from(grant.window_bytes).unwrap_or(usize::MAX);
         self.bytes_max = window.min(max as usize).min(MESSAGE_BYTES_MAX);
@@ -152,14 +131,14 @@ impl Session {
         option: u32,
         data: &[u8],
         mut each: impl FnMut(u32, &[u8]) -> Result<(), Malformed>,
-    ) -> Result<(), Failed> {
+    ) -> io::Result<()> {
         let mut out = BytesMut::new();
         put_option(&mut out, option, data);
         self.stream.write_all(&out)?;
         for _ in 0..ANSWERS_MAX {
             let header = OptionReplyHeader::parse(&self.array()?)?;
             if header.option != option || header.length > ANSWER_MAX {
-                return Err(wrong("an answer that was not asked for").into());
+                return Err(wrong("an answer that was not asked for"));
             }
             let mut data = vec![0; header.length as usize];
             self.stream.read_exact(&mut data)?;
@@ -168,12 +147,12 @@ impl Session {
                 error if error & REP_IS_ERROR != 0 => {
                     let text = String::from_utf8_lossy(&data).into_owned();
                     let text = if text.is_empty() { format!("error {error:#x}") } else { text };
-                    return Err(wrong(format!("the server refuses: {text}")).into());
+                    return Err(wrong(format!("the server refuses: {text}")));
                 }
                 reply => each(reply, &data)?,
             }
         }
-        Err(wrong("answers without end").into())
+        Err(wrong("answers without end"))
     }
 
     fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
@@ -193,7 +172,7 @@ impl Session {
     }
 
     /// Sends a message and waits for the answer.
-    pub(crate) fn send(&mut self, message: &[u8]) -> Result<(), Failed> {
+    pub(crate) fn send(&mut self, message: &[u8]) -> io::Result<()> {
         let length = message.len().next_multiple_of(self.min_block);
         let mut out = self.request(CMD_WRITE, self.grant.window_base, length as u64);
         out.extend_from_slice(message);
@@ -205,7 +184,7 @@ impl Session {
 
     /// Asks whether the server has a use for contents at present. A server that does not understand
     /// the question wants what it granted.
-    pub(crate) fn wants_contents(&mut self) -> Result<bool, Failed> {
+    pub(crate) fn wants_contents(&mut self) -> io::Result<bool> {
         if !self.grant.grant.demote {
             return Ok(false);
         }
@@ -219,7 +198,7 @@ impl Session {
     }
 
     /// Checks whether the server still answers.
-    pub(crate) fn probe(&mut self) -> Result<(), Failed> {
+    pub(crate) fn probe(&mut self) -> io::Result<()> {
         if !self.can_flush {
             return Ok(());
         }
@@ -236,12 +215,12 @@ impl Session {
         header.bytes().to_vec()
     }
 
-    fn answer(&mut self) -> Result<(), Failed> {
-        self.answer_to()?.map(drop).ok_or_else(|| wrong("the server refuses a message").into())
+    fn answer(&mut self) -> io::Result<()> {
+        self.answer_to()?.map(drop).ok_or_else(|| wrong("the server refuses a message"))
     }
 
     /// The payload of the answer to the last request; `None` if the server refused the request.
-    fn answer_to(&mut self) -> Result<Option<Vec<u8>>, Failed> {
+    fn answer_to(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = self.array::<{ ReplyHeader::SIMPLE_SIZE }>()?.to_vec();
         let header = loop {
             match ReplyHeader::parse(&bytes)? {
@@ -258,7 +237,7 @@ impl Session {
             ReplyHeader::Simple { error, cookie } => (error != 0, cookie),
             ReplyHeader::Chunk(chunk) => {
                 if chunk.length > ANSWER_MAX || chunk.flags & CHUNK_DONE == 0 {
-                    return Err(wrong("an answer that does not fit the question").into());
+                    return Err(wrong("an answer that does not fit the question"));
                 }
                 payload.resize(chunk.length as usize, 0);
                 self.stream.read_exact(&mut payload)?;
@@ -266,7 +245,7 @@ impl Session {
             }
         };
         if cookie != self.cookie {
-            return Err(wrong("an answer to another question").into());
+            return Err(wrong("an answer to another question"));
         }
         Ok((!error).then_some(payload))
     }

@@ -13,7 +13,7 @@ use crate::segment::layout::{
     BYPASS, CONTENTS, CREATOR, LAST_ERROR, POOL_BYTES, SENDER, STARTED_US, VOLUME, VOLUMES,
     VOLUMES_MAX, WANTED,
 };
-use crate::segment::{Count, NAME, Segment, Sent, State, is_alive, segments};
+use crate::segment::{Count, NAME, Segment, Sent, State, segments};
 use crate::sender::Places;
 use crate::table::{GRANULE, Table};
 use crate::{now_us, text};
@@ -23,8 +23,6 @@ use crate::{now_us, text};
 pub struct Status {
     /// Process that made the segment.
     pub pid: u32,
-    /// Process whose thread sends; 0 if nothing was tracked yet, or if the process has ended.
-    pub sender_pid: u32,
     /// Whether it is tracking: false before the first tracked file is opened, and after it gave up.
     pub is_tracking: bool,
     /// Whether it gave up; `last_error` says why.
@@ -174,11 +172,9 @@ impl Segment {
     /// The counters.
     pub fn status(&self) -> Status {
         let word = |at: usize| self.word(at).load(Relaxed);
-        let sender = word(SENDER);
         let state = self.state();
         Status {
             pid: word(CREATOR) as u32,
-            sender_pid: if is_alive(sender) { sender as u32 } else { 0 },
             is_tracking: state == State::Ready,
             gave_up: state == State::Off,
             uptime_us: now_us().saturating_sub(word(STARTED_US)),

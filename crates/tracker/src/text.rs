@@ -31,8 +31,8 @@ impl<const N: usize> fmt::Write for Text<N> {
     }
 }
 
-/// Stores text in words, zero-terminated if there is room. Returns whether all of it fits.
-pub(crate) fn store(words: &[AtomicU64], text: &[u8]) -> bool {
+/// Stores text in words, zero-terminated if there is room; the rest is cut off.
+pub(crate) fn store(words: &[AtomicU64], text: &[u8]) {
     for (word, at) in words.iter().zip((0..).step_by(8)) {
         let mut bytes = [0; 8];
         for (byte, from) in bytes.iter_mut().zip(text.iter().skip(at)) {
@@ -40,7 +40,6 @@ pub(crate) fn store(words: &[AtomicU64], text: &[u8]) -> bool {
         }
         word.store(u64::from_le_bytes(bytes), Relaxed);
     }
-    text.len() <= words.len() * 8
 }
 
 /// Reads what [`store`] has stored.

@@ -89,7 +89,6 @@ impl Shared {
         let fetches: Vec<_> = missing.into_iter().map(fetch).collect();
         let written = fetches.is_empty().then(|| self.send(client, content, &changed));
         let news = if fetches.is_empty() { state.ask() } else { None };
-        let news = news.map(|news| Box::pin(news) as News);
         state.sent(now, later);
         self.remind(state);
         Begun { changed, fetches, written, answer, news }

@@ -78,7 +78,6 @@ impl Shared {
         let answer = if missed.is_empty() { None } else { state.message(now, false) };
         let fetches = runs(&missed).map(|run| self.fetch(client, run)).collect();
         let news = if missed.is_empty() { None } else { state.ask() };
-        let news = news.map(|news| Box::pin(news) as News);
         state.sent(now, later);
         self.remind(&state);
         Begun { found, fetches, answer, news, is_late }

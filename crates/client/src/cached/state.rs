@@ -21,7 +21,7 @@ use undercroft_nbd::{Client, ClientError};
 
 use super::gate::Gate;
 use super::session::Session;
-use super::{CachedOptions, CachedStats};
+use super::{CachedOptions, CachedStats, News};
 
 /// How often the counters are sent to the server while there is traffic.
 const STAT_EVERY: Duration = Duration::from_secs(1);
@@ -157,16 +157,14 @@ impl State {
 
     /// Asks the server what it holds, if it is time to. Call it after the requests that the answer
     /// must include are queued.
-    pub(super) fn ask(
-        &mut self,
-    ) -> Option<impl Future<Output = Result<Told, ClientError>> + Send + use<>> {
+    pub(super) fn ask(&mut self) -> Option<News> {
         self.follow?;
         self.unasked += 1;
         if self.unasked < self.ask_every {
             return None;
         }
         self.unasked = 0;
-        Some(self.mailbox.as_ref()?.ask(ContentReader::ASKED_BYTES))
+        Some(Box::pin(self.mailbox.as_ref()?.ask(ContentReader::ASKED_BYTES)))
     }
 
     /// Takes an answer about what the server holds. Returns the bytes to read for the rest (0:

@@ -8,99 +8,73 @@ use undercroft_hints::{
     parse_evictions, parse_told, put_end,
 };
 
-/// SplitMix64.
-pub(crate) struct Random(u64);
+pub(crate) use undercroft_random::SplitMix64 as Random;
 
-impl Random {
-    pub(crate) fn seeded() -> Random {
-        let clock = || std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
-        let given = std::env::var("UNDERCROFT_SEED").ok();
-        let seed = given.map_or_else(clock, |seed| seed.parse().expect("a number"));
-        println!("UNDERCROFT_SEED={seed}");
-        Random(seed)
-    }
+fn run(random: &mut Random) -> BlockRun {
+    let (first, count) = (random.below(BLOCKS_MAX), 1 + random.below(1 << 16) as u32);
+    BlockRun::new(first, count).expect("within the ranges")
+}
 
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
+fn runs(random: &mut Random) -> Vec<BlockRun> {
+    (0..random.below(5)).map(|_| run(random)).collect()
+}
 
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Bytes {
-        (0..count).map(|_| self.next() as u8).collect()
-    }
-
-    fn bit(&mut self) -> bool {
-        self.next() % 2 == 0
-    }
-
-    fn run(&mut self) -> BlockRun {
-        let (first, count) = (self.below(BLOCKS_MAX), 1 + self.below(1 << 16) as u32);
-        BlockRun::new(first, count).expect("within the ranges")
-    }
-
-    fn runs(&mut self) -> Vec<BlockRun> {
-        (0..self.below(5)).map(|_| self.run()).collect()
-    }
-
-    fn hint(&mut self) -> Hint {
-        match self.below(8) {
-            0 => Hint::Evict {
-                age_us: self.next() as u32,
-                sequence: self.next() as u32,
-                flags: EvictFlags { was_dirty: self.bit(), late: self.bit(), rides: self.bit() },
-                runs: self.runs(),
+fn hint(random: &mut Random) -> Hint {
+    match random.below(8) {
+        0 => Hint::Evict {
+            age_us: random.next_u64() as u32,
+            sequence: random.next_u64() as u32,
+            flags: EvictFlags {
+                was_dirty: random.one_in(2),
+                late: random.one_in(2),
+                rides: random.one_in(2),
             },
-            1 => {
-                let length = 1 + self.below(100) as usize;
-                let (block, rides) = (self.below(BLOCKS_MAX), self.bit());
-                Hint::Demote { block, rides, data: self.bytes(length) }
-            }
-            2 => Hint::Promote(self.runs()),
-            3 => Hint::Hold(self.runs()),
-            4 => {
-                let bits = 1 + self.below(500) as u32;
-                let (hashes, seed) = (1 + self.below(255) as u8, self.next() as u8);
-                let filter = self.bytes(bits.div_ceil(8) as usize);
-                Hint::Digest { bits, hashes, seed, part: 0, filter }
-            }
-            5 => {
-                let (bits, hashes) = (1 + self.next() as u32 / 2, 1 + self.below(255) as u8);
-                let length = self.below(40) as usize;
-                let (seed, sequence) = (self.next() as u8, self.next() as u32);
-                Hint::Changes { bits, hashes, seed, sequence, positions: self.bytes(length) }
-            }
-            6 => Hint::Follow(Follow {
-                what: [Following::Nothing, Following::Blocks, Following::Digest]
-                    [self.below(3) as usize],
-                filter_bits: self.next() as u8,
-                hashes: self.next() as u8,
-                publish_ppm: self.next() as u32,
-                capacity_blocks: self.next(),
-            }),
-            _ => Hint::ClientStat(Box::new(ClientStat {
-                reads: self.next(),
-                read_hits: self.next(),
-                writes: self.next(),
-                write_hits: self.next(),
-                evictions: self.next(),
-                capacity_blocks: self.next(),
-                read_us_total: self.next(),
-                tracking: (self.below(2) == 0).then(|| Tracking {
-                    late_evictions: self.next(),
-                    untold_evictions: self.next(),
-                    precision_ppm: self.next(),
-                    recall_ppm: self.next(),
-                }),
-                policy: PolicyName::new(["", "lru", "w-tinylfu"][self.below(3) as usize]),
-            })),
+            runs: runs(random),
+        },
+        1 => {
+            let length = 1 + random.below(100) as usize;
+            let (block, rides) = (random.below(BLOCKS_MAX), random.one_in(2));
+            Hint::Demote { block, rides, data: random.bytes(length).into() }
         }
+        2 => Hint::Promote(runs(random)),
+        3 => Hint::Hold(runs(random)),
+        4 => {
+            let bits = 1 + random.below(500) as u32;
+            let (hashes, seed) = (1 + random.below(255) as u8, random.next_u64() as u8);
+            let filter = random.bytes(bits.div_ceil(8) as usize).into();
+            Hint::Digest { bits, hashes, seed, part: 0, filter }
+        }
+        5 => {
+            let (bits, hashes) = (1 + random.next_u64() as u32 / 2, 1 + random.below(255) as u8);
+            let length = random.below(40) as usize;
+            let (seed, sequence) = (random.next_u64() as u8, random.next_u64() as u32);
+            let positions = random.bytes(length).into();
+            Hint::Changes { bits, hashes, seed, sequence, positions }
+        }
+        6 => Hint::Follow(Follow {
+            what: [Following::Nothing, Following::Blocks, Following::Digest]
+                [random.below(3) as usize],
+            filter_bits: random.next_u64() as u8,
+            hashes: random.next_u64() as u8,
+            publish_ppm: random.next_u64() as u32,
+            capacity_blocks: random.next_u64(),
+        }),
+        _ => Hint::ClientStat(Box::new(ClientStat {
+            reads: random.next_u64(),
+            read_hits: random.next_u64(),
+            writes: random.next_u64(),
+            write_hits: random.next_u64(),
+            evictions: random.next_u64(),
+            capacity_blocks: random.next_u64(),
+            read_us_total: random.next_u64(),
+            tracking: random.one_in(2).then(|| Tracking {
+                late_evictions: random.next_u64(),
+                untold_evictions: random.next_u64(),
+                precision_ppm: random.next_u64(),
+                recall_ppm: random.next_u64(),
+            }),
+            policy: PolicyName::new(["", "lru", "w-tinylfu"][random.below(3) as usize]),
+        })),
     }
 }
 
@@ -125,8 +99,8 @@ fn record(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
 fn what_a_server_tells_ends_where_it_says() {
     let mut random = Random::seeded();
     for _ in 0..300 {
-        let hints: Vec<Hint> = (0..random.below(4)).map(|_| random.hint()).collect();
-        let more = if random.bit() { 1 + random.below(1 << 20) as u32 } else { 0 };
+        let hints: Vec<Hint> = (0..random.below(4)).map(|_| hint(&mut random)).collect();
+        let more = if random.one_in(2) { 1 + random.below(1 << 20) as u32 } else { 0 };
         let mut out = BytesMut::from(&message(&hints)[..]);
         let bytes = out.len();
         put_end(&mut out, more);
@@ -142,7 +116,7 @@ fn what_a_server_tells_ends_where_it_says() {
 fn hints_come_back_as_they_were() {
     let mut random = Random::seeded();
     for _ in 0..2000 {
-        let hints: Vec<_> = (0..random.below(8)).map(|_| random.hint()).collect();
+        let hints: Vec<_> = (0..random.below(8)).map(|_| hint(&mut random)).collect();
         let message = message(&hints);
         assert_eq!(message.len() % 8, 0);
         assert_eq!(parse(&message).as_ref(), Ok(&hints));
@@ -154,7 +128,7 @@ fn hints_come_back_as_they_were() {
 fn a_cut_message_has_whole_records_or_nothing() {
     let mut random = Random::seeded();
     for _ in 0..50 {
-        let hints: Vec<_> = (0..1 + random.below(6)).map(|_| random.hint()).collect();
+        let hints: Vec<_> = (0..1 + random.below(6)).map(|_| hint(&mut random)).collect();
         let whole = message(&hints);
         let ends: Vec<_> = (0..=hints.len()).map(|n| message(&hints[..n]).len()).collect();
         for cut in 0..whole.len() {
@@ -172,11 +146,11 @@ fn damage_is_refused_or_means_something_else() {
     let mut random = Random::seeded();
     let mut refused = 0;
     for _ in 0..5000 {
-        let hints: Vec<_> = (0..1 + random.below(6)).map(|_| random.hint()).collect();
+        let hints: Vec<_> = (0..1 + random.below(6)).map(|_| hint(&mut random)).collect();
         let mut bytes = message(&hints).to_vec();
         for _ in 0..1 + random.below(3) {
             let at = random.below(bytes.len() as u64) as usize;
-            bytes[at] = random.next() as u8;
+            bytes[at] = random.next_u64() as u8;
         }
         let message = Bytes::from(bytes);
         check_evictions(&message);
@@ -213,7 +187,7 @@ fn check_evictions(message: &Bytes) -> bool {
 fn evictions_are_read_where_they_lie() {
     let mut random = Random::seeded();
     for _ in 0..2000 {
-        let hint = random.hint();
+        let hint = hint(&mut random);
         let is_one = matches!(hint, Hint::Evict { .. });
         let whole = message(&[hint]);
         assert_eq!(check_evictions(&whole), is_one);

@@ -47,7 +47,6 @@ pub struct ReconnectingClient {
 }
 
 /// The current connection.
-#[derive(Debug)]
 struct Now {
     channel: Channel,
     /// Time and error of the last failed attempt to reconnect.
@@ -230,15 +229,6 @@ impl ReconnectingClient {
     fn call_users(&self) {
         let all = self.on_loss.lock().unwrap_or_else(PoisonError::into_inner).clone();
         all.iter().for_each(|call| call());
-    }
-}
-
-impl std::fmt::Debug for ReconnectingClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReconnectingClient")
-            .field("name", &self.name)
-            .field("now", &self.now)
-            .finish()
     }
 }
 

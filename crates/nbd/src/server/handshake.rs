@@ -68,6 +68,9 @@ enum Step<'a> {
 /// A session, the queue for its answers, and its place in the limit of connections.
 type Began<'a> = (Box<dyn Session>, Arc<Answers>, Guest<'a>);
 
+/// What is sent for an option, and its result when that was sent; or why it is refused.
+type Answered<'a> = Result<(BytesMut, Step<'a>), OptionError>;
+
 impl<'a, 'r> Handshake<'a, 'r> {
     pub(super) fn new(
         server: &'a Inner,
@@ -151,26 +154,32 @@ impl<'a, 'r> Handshake<'a, 'r> {
         let Some(data) = data else {
             return self.fail(option, (REP_ERR_TOO_BIG, "the option is too long".into())).await;
         };
-        match option {
-            OPT_EXPORT_NAME => self.export_name(&data).await,
+        let answered = match option {
+            OPT_EXPORT_NAME => self.export_name(&text(&data)?).await,
             OPT_ABORT => {
                 // The client may have disconnected already.
                 let _ = self.reply(option, REP_ACK, &[]).await;
-                Ok(Step::End)
+                return Ok(Step::End);
             }
-            OPT_LIST => self.list(&data).await,
-            OPT_STARTTLS => self.start_tls(&data).await,
+            OPT_LIST => self.list(&data),
+            OPT_STARTTLS => return self.start_tls(&data).await,
             OPT_INFO | OPT_GO => self.info(option, &data).await,
             OPT_STRUCTURED_REPLY if data.is_empty() => {
                 self.structured = true;
-                self.acknowledge(option).await
+                let mut out = BytesMut::new();
+                put_option_reply(&mut out, option, REP_ACK, &[]);
+                Ok((out, Step::Next))
             }
-            OPT_STRUCTURED_REPLY => self.fail(option, no_data()).await,
-            OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => self.contexts(option, &data).await,
-            unknown => {
-                let text = format!("option {unknown} is not supported");
-                self.fail(option, (REP_ERR_UNSUP, text)).await
+            OPT_STRUCTURED_REPLY => Err(no_data()),
+            OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => self.contexts(option, &data),
+            unknown => Err((REP_ERR_UNSUP, format!("option {unknown} is not supported"))),
+        };
+        match answered {
+            Ok((out, step)) => {
+                self.link.send(&out).await?;
+                Ok(step)
             }
+            Err(error) => self.fail(option, error).await,
         }
     }
 
@@ -178,11 +187,6 @@ impl<'a, 'r> Handshake<'a, 'r> {
         let mut out = BytesMut::new();
         put_option_reply(&mut out, option, reply, data);
         Ok(self.link.send(&out).await?)
-    }
-
-    async fn acknowledge(&mut self, option: u32) -> Result<Step<'a>, Ended> {
-        self.reply(option, REP_ACK, &[]).await?;
-        Ok(Step::Next)
     }
 
     async fn reply_error(&mut self, option: u32, error: OptionError) -> Result<(), Ended> {
@@ -213,9 +217,9 @@ impl<'a, 'r> Handshake<'a, 'r> {
         Ok(Step::Next)
     }
 
-    async fn list(&mut self, data: &[u8]) -> Result<Step<'a>, Ended> {
+    fn list(&self, data: &[u8]) -> Answered<'a> {
         if !data.is_empty() {
-            return self.fail(OPT_LIST, no_data()).await;
+            return Err(no_data());
         }
         let mut out = BytesMut::new();
         for (name, description) in self.server.exports.list(&self.peer) {
@@ -228,8 +232,7 @@ impl<'a, 'r> Handshake<'a, 'r> {
             put_option_reply(&mut out, OPT_LIST, REP_SERVER, &entry);
         }
         put_option_reply(&mut out, OPT_LIST, REP_ACK, &[]);
-        self.link.send(&out).await?;
-        Ok(Step::Next)
+        Ok((out, Step::Next))
     }
 
     async fn start_tls(&mut self, data: &[u8]) -> Result<Step<'a>, Ended> {
@@ -260,34 +263,25 @@ impl<'a, 'r> Handshake<'a, 'r> {
         Ok(Step::Next)
     }
 
-    async fn contexts(&mut self, option: u32, data: &[u8]) -> Result<Step<'a>, Ended> {
+    fn contexts(&mut self, option: u32, data: &[u8]) -> Answered<'a> {
         let set = option == OPT_SET_META_CONTEXT;
         if set {
             // Even a SET that fails discards the previous selection.
             self.selection = None;
         }
-        match self.try_contexts(set, data) {
-            Err(error) => self.fail(option, error).await,
-            Ok(selection) => {
-                let mut out = BytesMut::new();
-                selection.put(&mut out, option);
-                put_option_reply(&mut out, option, REP_ACK, &[]);
-                if set {
-                    self.selection = Some(selection);
-                }
-                self.link.send(&out).await?;
-                Ok(Step::Next)
-            }
-        }
-    }
-
-    fn try_contexts(&mut self, set: bool, data: &[u8]) -> Result<Selection, OptionError> {
         if !self.structured {
             return Err((REP_ERR_INVALID, "needs structured replies first".to_owned()));
         }
         let query = ContextQuery::parse(data).map_err(invalid)?;
         let export = self.find(&query.name)?;
-        Selection::new(export.as_ref(), query, set)
+        let selection = Selection::new(export.as_ref(), query, set)?;
+        let mut out = BytesMut::new();
+        selection.put(&mut out, option);
+        put_option_reply(&mut out, option, REP_ACK, &[]);
+        if set {
+            self.selection = Some(selection);
+        }
+        Ok((out, Step::Next))
     }
 
     fn find(&mut self, name: &str) -> Result<Arc<dyn Export>, OptionError> {
@@ -320,58 +314,37 @@ impl<'a, 'r> Handshake<'a, 'r> {
         Ok((session.map_err(|refusal| refusal_reply(name, refusal))?, answers, guest))
     }
 
-    async fn info(&mut self, option: u32, data: &[u8]) -> Result<Step<'a>, Ended> {
-        let request = match InfoRequest::parse(data) {
-            Ok(request) => request,
-            Err(error) => return self.fail(option, invalid(error)).await,
-        };
-        let found = match self.open(&request.name) {
-            Ok(found) => found,
-            Err(error) => return self.fail(option, error).await,
-        };
+    async fn info(&mut self, option: u32, data: &[u8]) -> Answered<'a> {
+        let request = InfoRequest::parse(data).map_err(invalid)?;
+        let found = self.open(&request.name)?;
         let asked = |info| request.wanted.contains(&info);
         let info = &found.info;
         if !asked(INFO_BLOCK_SIZE) && (info.min_block > 1 || info.max_block < DEFAULT_MAX_PAYLOAD) {
             let text = "ask for the block sizes, and keep to them".to_owned();
-            return self.fail(option, (REP_ERR_BLOCK_SIZE_REQD, text)).await;
+            return Err((REP_ERR_BLOCK_SIZE_REQD, text));
         }
-        let session = match option {
-            OPT_GO => match self.connect(&request.name, &found).await {
-                Ok(session) => Some(session),
-                Err(error) => return self.fail(option, error).await,
-            },
-            _ => None,
-        };
         let mut out = BytesMut::new();
         for info in info_replies(&found, &request.wanted) {
             put_option_reply(&mut out, option, REP_INFO, &info.bytes());
         }
         put_option_reply(&mut out, option, REP_ACK, &[]);
-        self.link.send(&out).await?;
-        Ok(match session {
-            Some(session) => Step::Begin(session, Box::new(found)),
-            None => Step::Next,
-        })
+        if option == OPT_INFO {
+            return Ok((out, Step::Next));
+        }
+        let session = self.connect(&request.name, &found).await?;
+        Ok((out, Step::Begin(session, Box::new(found))))
     }
 
-    async fn export_name(&mut self, data: &[u8]) -> Result<Step<'a>, Ended> {
-        let name = text(data)?;
-        let found = match self.open(&name) {
-            Ok(found) => found,
-            Err(error) => return self.fail(OPT_EXPORT_NAME, error).await,
-        };
-        let session = match self.connect(&name, &found).await {
-            Ok(session) => session,
-            Err(error) => return self.fail(OPT_EXPORT_NAME, error).await,
-        };
+    async fn export_name(&mut self, name: &str) -> Answered<'a> {
+        let found = self.open(name)?;
+        let session = self.connect(name, &found).await?;
         let mut out = BytesMut::new();
         out.extend_from_slice(&found.offer.size.to_be_bytes());
         out.extend_from_slice(&found.offer.flags.to_be_bytes());
         if self.zeroes {
             out.extend_from_slice(&[0; 124]);
         }
-        self.link.send(&out).await?;
-        Ok(Step::Begin(session, Box::new(found)))
+        Ok((out, Step::Begin(session, Box::new(found))))
     }
 }
 

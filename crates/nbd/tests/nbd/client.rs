@@ -244,10 +244,7 @@ async fn over_tcp_it_lists_describes_and_works() {
         };
         let port = listener.tcp_address().unwrap().port();
         let server = Server::new(Arc::new(Ram::new("ram", MIB)), ServerOptions::default());
-        let task = tokio::spawn({
-            let server = server.clone();
-            async move { server.listen(listener).await }
-        });
+        let task = listen(&server, listener);
         let uri: Uri = format!("nbd://{host}:{port}/ram").parse().unwrap();
         let list = Client::list(&uri, &ClientOptions::default()).await.unwrap();
         assert_eq!(list[0].0, "ram");

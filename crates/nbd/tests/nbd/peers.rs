@@ -12,16 +12,7 @@ use undercroft_nbd::{Client, ClientOptions, Listener, Server, ServerOptions, Uri
 
 const MIB: u64 = 1 << 20;
 
-/// A folder of its own for a test, removed with it.
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("undercroft-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
     fn uri(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket().display())
     }
@@ -31,18 +22,11 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A server of an empty disk in memory.
 async fn serve_ram(folder: &Folder, size: u64) -> Server {
     let server = Server::new(Arc::new(Ram::new("ram", size)), ServerOptions::default());
     let listener = Listener::unix(folder.socket()).unwrap();
-    let listening = server.clone();
-    tokio::spawn(async move { listening.listen(listener).await });
+    listen(&server, listener);
     server
 }
 
@@ -187,18 +171,10 @@ async fn fio_verifies_what_it_wrote() {
         return;
     }
     let uri = format!("--uri={}", folder.uri());
-    let arguments = [
-        "--name=x",
-        "--ioengine=nbd",
-        "--rw=randwrite",
-        "--bs=4k",
-        "--iodepth=64",
-        "--size=32M",
-        "--verify=crc32c",
-        "--verify_state_save=0",
-        "--output-format=terse",
-    ];
-    run("fio", &[&arguments[..], &[&uri]].concat()).await;
+    let arguments = "--name=x --ioengine=nbd --rw=randwrite --bs=4k --iodepth=64 --size=32M \
+                     --verify=crc32c --verify_state_save=0 --output-format=terse";
+    let arguments: Vec<&str> = arguments.split(' ').chain([&*uri]).collect();
+    run("fio", &arguments).await;
     drop(server);
 }
 
@@ -272,17 +248,8 @@ async fn our_client_works_with_qemu_nbd() {
     let folder = Folder::new("qemu-nbd");
     let (socket, image) = (folder.socket(), folder.0.join("image"));
     std::fs::File::create(&image).unwrap().set_len(8 * MIB).unwrap();
-    let arguments = [
-        "-t",
-        "-e",
-        "4",
-        "-f",
-        "raw",
-        "--discard=unmap",
-        "-k",
-        socket.to_str().unwrap(),
-        image.to_str().unwrap(),
-    ];
-    let _server = start("qemu-nbd", &arguments, &socket).await;
+    let options = ["-t", "-e", "4", "-f", "raw", "--discard=unmap", "-k"];
+    let places = [socket.to_str().unwrap(), image.to_str().unwrap()];
+    let _server = start("qemu-nbd", &[&options[..], &places].concat(), &socket).await;
     exercise(&folder.uri()).await;
 }

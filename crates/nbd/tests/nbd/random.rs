@@ -9,28 +9,11 @@ use undercroft_nbd::wire::*;
 use undercroft_random::SplitMix64;
 use undercroft_random::testing::seed;
 
-/// Numbers of the width that places in a buffer have.
-struct Random(SplitMix64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        self.0.below(end as u64) as usize
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        self.0.bytes(count)
-    }
-}
-
 /// Runs a body on many inputs, and says which seed it was that failed.
-fn drive(body: fn(&[u8]), make: fn(&mut Random) -> Vec<u8>) {
+fn drive(body: fn(&[u8]), make: fn(&mut SplitMix64) -> Vec<u8>) {
     let start = seed();
     for seed in start..start + 500 {
-        let bytes = make(&mut Random(SplitMix64::new(seed)));
+        let bytes = make(&mut SplitMix64::new(seed));
         let result = catch_unwind(AssertUnwindSafe(|| body(&bytes)));
         assert!(result.is_ok(), "repeat with UNDERCROFT_SEED={seed}");
     }
@@ -52,7 +35,7 @@ fn handshakes() {
             };
             put_option(&mut out, option, &data);
         }
-        let tail = random.below(60);
+        let tail = random.below(60) as usize;
         [&out[..], &random.bytes(tail)].concat()
     });
 }
@@ -60,7 +43,7 @@ fn handshakes() {
 #[test]
 fn requests() {
     drive(bodies::requests, |random| {
-        let count = random.below(20_000);
+        let count = random.below(20_000) as usize;
         random.bytes(count)
     });
 }
@@ -68,27 +51,27 @@ fn requests() {
 #[test]
 fn answers() {
     drive(bodies::client, |random| {
-        let mut out = vec![random.next() as u8];
+        let mut out = vec![random.next_u64() as u8];
         for _ in 0..random.below(20) {
             // Cookies as the client gives them: place 0 to 3, used once.
-            let cookie = (1 << 32) | (random.next() % 5);
+            let cookie = (1 << 32) | (random.next_u64() % 5);
             if random.below(4) == 0 {
                 out.extend_from_slice(&ReplyHeader::simple(random.below(3) as u32, cookie));
                 continue;
             }
             let kinds = [0, 1, 1, 1, 2, 5, CHUNK_ERROR, CHUNK_ERROR_OFFSET, 9];
-            let kind = kinds[random.below(kinds.len())];
+            let kind = kinds[random.below(kinds.len() as u64) as usize];
             let payload = match kind {
                 CHUNK_DATA => {
-                    let (offset, length) = (random.below(5100) as u64, 1 + random.below(5100));
-                    [&offset.to_be_bytes()[..], &random.bytes(length)].concat()
+                    let (offset, length) = (random.below(5100), 1 + random.below(5100));
+                    [&offset.to_be_bytes()[..], &random.bytes(length as usize)].concat()
                 }
                 CHUNK_HOLE => {
-                    let (offset, length) = (random.below(5100) as u64, random.below(5100) as u32);
+                    let (offset, length) = (random.below(5100), random.below(5100) as u32);
                     [&offset.to_be_bytes()[..], &length.to_be_bytes()].concat()
                 }
                 _ => {
-                    let length = random.below(40);
+                    let length = random.below(40) as usize;
                     random.bytes(length)
                 }
             };

@@ -1,5 +1,6 @@
 //! What the tests share: exports to serve, and a client that says exactly what it is told to.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
@@ -9,10 +10,12 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{
-    Context, Export, ExportInfo, Exports, Peer, Refusal, Request, Server, ServerOptions, Session,
+    Context, Export, ExportInfo, Exports, Listener, Peer, Refusal, Request, Server, ServerOptions,
+    Session,
 };
 
 pub(crate) use crate::export::{PAGE, Ram};
@@ -107,6 +110,12 @@ pub(crate) fn connect(server: &Server) -> Raw {
 /// A server without limits that would be in the way.
 pub(crate) fn ram(size: u64) -> (Server, Raw) {
     serve(Ram::new("ram", size), ServerOptions::default())
+}
+
+/// Has a server take clients.
+pub(crate) fn listen(server: &Server, listener: Listener) -> JoinHandle<()> {
+    let server = server.clone();
+    tokio::spawn(async move { server.listen(listener).await })
 }
 
 /// Waits until a server has no connection left.
@@ -232,6 +241,23 @@ impl Raw {
 pub(crate) fn request(command: u16, cookie: u64, offset: u64, length: u64) -> RequestHeader {
     let payload_length = if command == CMD_WRITE { length } else { 0 };
     RequestHeader { flags: 0, command, cookie, offset, length, payload_length }
+}
+
+/// A folder of its own for a test, removed with it.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("undercroft-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Whether a program is there; if not, says so.

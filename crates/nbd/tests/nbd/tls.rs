@@ -15,22 +15,13 @@ use undercroft_nbd::{
 
 /// A folder of keys, removed with it.
 struct Keys {
-    folder: PathBuf,
-}
-
-impl Drop for Keys {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
+    folder: Folder,
 }
 
 impl Keys {
     /// A root, a server named `localhost`, and a client named `alice`.
     fn new(name: &str) -> Keys {
-        let folder =
-            std::env::temp_dir().join(format!("undercroft-tls-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let keys = Keys { folder };
+        let keys = Keys { folder: Folder::new(&format!("tls-{name}")) };
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "the root");
@@ -53,7 +44,7 @@ impl Keys {
     }
 
     fn path(&self, file: &str) -> PathBuf {
-        self.folder.join(file)
+        self.folder.0.join(file)
     }
 
     fn server(&self, ask_clients: bool) -> TlsKeys {
@@ -107,8 +98,7 @@ fn run(keys: &Keys, tls: Tls) -> Running {
     let server = Server::new(Arc::new(exports), ServerOptions { tls, ..Default::default() });
     let socket = keys.path("socket");
     let listener = Listener::unix(&socket).unwrap();
-    let listening = server.clone();
-    tokio::spawn(async move { listening.listen(listener).await });
+    listen(&server, listener);
     let uri = |scheme: &str| format!("{scheme}+unix:///?socket={}", socket.display());
     let (plain, encrypted) = (uri("nbd").parse().unwrap(), uri("nbds").parse().unwrap());
     Running { server, peers, plain, encrypted, socket }
@@ -243,9 +233,8 @@ async fn nbdinfo_comes_in_over_tls_with_its_certificate() {
     let mut running = run(&keys, Tls::Required(keys.server(true)));
     let listener = Listener::tcp("localhost:0").await.unwrap();
     let port = listener.tcp_address().unwrap().port();
-    let server = running.server.clone();
-    tokio::spawn(async move { server.listen(listener).await });
-    let folder = keys.folder.display();
+    listen(&running.server, listener);
+    let folder = keys.folder.0.display();
     let uri = format!("nbds://localhost:{port}/ram?tls-certificates={folder}");
     let mut command = std::process::Command::new("nbdinfo");
     command.arg(&uri);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::support::*;
 use bytes::Bytes;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 use undercroft_nbd::wire::*;
 use undercroft_nbd::{Answer, Command, Extent, Failure, Request, Server, ServerOptions};
@@ -143,15 +144,21 @@ async fn half_a_payload_changes_nothing() {
     deserted(&server).await;
 }
 
-async fn next(requests: &mut tokio::sync::mpsc::UnboundedReceiver<Request>) -> Request {
+/// A server whose requests the test answers, and a client of it.
+async fn held(structured: bool, contexts: &[&str]) -> (Server, Raw, UnboundedReceiver<Request>) {
+    let (export, requests) = Held::new(MIB);
+    let (server, mut raw) = serve(export, ServerOptions::default());
+    raw.go(structured, contexts).await;
+    (server, raw, requests)
+}
+
+async fn next(requests: &mut UnboundedReceiver<Request>) -> Request {
     timeout(PATIENCE, requests.recv()).await.expect("no request").expect("the session is open")
 }
 
 #[tokio::test]
 async fn answers_may_come_from_any_thread_in_any_order() {
-    let (export, mut requests) = Held::new(MIB);
-    let (_, mut raw) = serve(export, ServerOptions::default());
-    raw.go(false, &[]).await;
+    let (_, mut raw, mut requests) = held(false, &[]).await;
     for cookie in 0..100 {
         raw.request(request(CMD_READ, cookie, cookie * 10, 10), &[]).await;
     }
@@ -174,9 +181,7 @@ async fn answers_may_come_from_any_thread_in_any_order() {
 
 #[tokio::test]
 async fn answers_that_do_not_fit_become_eio() {
-    let (export, mut requests) = Held::new(MIB);
-    let (_, mut raw) = serve(export, ServerOptions::default());
-    raw.go(false, &[]).await;
+    let (_, mut raw, mut requests) = held(false, &[]).await;
     let answers: [fn(Request); 5] = [
         |request| drop(request),
         |request| request.reply.done(),
@@ -199,9 +204,7 @@ async fn answers_that_do_not_fit_become_eio() {
 
 #[tokio::test]
 async fn chunks_carry_data_and_texts() {
-    let (export, mut requests) = Held::new(MIB);
-    let (_, mut raw) = serve(export, ServerOptions::default());
-    raw.go(true, &[]).await;
+    let (_, mut raw, mut requests) = held(true, &[]).await;
     let flags = CMD_FLAG_DF | CMD_FLAG_FUA;
     raw.request(RequestHeader { flags, ..request(CMD_READ, 1, 300, 5) }, &[]).await;
     let asked = next(&mut requests).await;
@@ -227,9 +230,7 @@ async fn chunks_carry_data_and_texts() {
 
 #[tokio::test]
 async fn block_status_has_one_chunk_a_context_in_order() {
-    let (export, mut requests) = Held::new(MIB);
-    let (_, mut raw) = serve(export, ServerOptions::default());
-    raw.go(true, &["test:b", "test:a"]).await;
+    let (_, mut raw, mut requests) = held(true, &["test:b", "test:a"]).await;
     let extent = |length, status| Extent { length, status };
     raw.request(request(CMD_BLOCK_STATUS, 1, MIB - 8192, 4096), &[]).await;
     let asked = next(&mut requests).await;
@@ -268,9 +269,7 @@ async fn block_status_has_one_chunk_a_context_in_order() {
 
 #[tokio::test]
 async fn good_bye_finishes_what_is_in_flight() {
-    let (export, mut requests) = Held::new(MIB);
-    let (server, mut raw) = serve(export, ServerOptions::default());
-    raw.go(false, &[]).await;
+    let (server, mut raw, mut requests) = held(false, &[]).await;
     raw.request(request(CMD_FLUSH, 1, 0, 0), &[]).await;
     raw.request(request(CMD_DISC, 2, 0, 0), &[]).await;
     // Nobody hears what comes after good-bye.
@@ -357,9 +356,7 @@ async fn a_client_that_does_not_read_stops_being_served() {
 
 #[tokio::test]
 async fn shutdown_refuses_what_is_new_and_finishes_the_rest() {
-    let (export, mut requests) = Held::new(MIB);
-    let (server, mut raw) = serve(export, ServerOptions::default());
-    raw.go(false, &[]).await;
+    let (server, mut raw, mut requests) = held(false, &[]).await;
     let mut negotiating = connect(&server);
     negotiating.greet(3).await;
     assert_eq!(negotiating.ask(99, &[]).await, REP_ERR_UNSUP);
@@ -404,9 +401,7 @@ async fn shutdown_waits_for_no_idle_client() {
 
 #[tokio::test]
 async fn shutdown_cuts_what_does_not_end() {
-    let (export, mut requests) = Held::new(MIB);
-    let (server, mut raw) = serve(export, ServerOptions::default());
-    raw.go(false, &[]).await;
+    let (server, mut raw, mut requests) = held(false, &[]).await;
     raw.request(request(CMD_FLUSH, 1, 0, 0), &[]).await;
     let open = next(&mut requests).await;
     let mut silent = connect(&server);
@@ -448,10 +443,7 @@ async fn unix_sockets_of_dead_servers_are_replaced() {
     let error = undercroft_nbd::Listener::unix(&path).unwrap_err().to_string();
     assert!(error.contains("another server"), "{error}");
     let server = Server::new(Arc::new(Ram::new("ram", MIB)), ServerOptions::default());
-    let task = tokio::spawn({
-        let server = server.clone();
-        async move { server.listen(listener).await }
-    });
+    let task = listen(&server, listener);
     let mut raw = Raw { stream: tokio::net::UnixStream::connect(&path).await.unwrap() };
     raw.go(false, &[]).await;
     assert_eq!(server.shutdown(PATIENCE).await, 0);

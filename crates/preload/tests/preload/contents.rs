@@ -12,7 +12,7 @@ async fn serve(grants: &str) -> Served {
 }
 
 /// What the server was told, in order: blocks, and their contents if they were handed over.
-fn told(served: &Served) -> Vec<(u64, Option<Vec<u8>>)> {
+pub(crate) fn told(served: &Served) -> Vec<(u64, Option<Vec<u8>>)> {
     let mut list = Vec::new();
     for event in &served.volume.disk().events {
         let Event::Hints(hints) = event else { panic!("{event:?}") };

@@ -2,7 +2,7 @@
 //! make themselves: they live, and are followed as far as that is possible.
 
 use super::support::Volume;
-use super::{BLOCK, BLOCKS, Place, program, run, shown, told_blocks};
+use super::{BLOCK, BLOCKS, Place, contents, program, run, shown};
 
 /// What the program reads of the volume that it opens last, under the filter.
 const OPENED_LAST: std::ops::Range<u64> = 128..192;
@@ -18,8 +18,8 @@ async fn told(before: bool, how: &str) -> Option<(usize, usize)> {
     command.arg(place.file()).args([before, how]).env("UNDERCROFT_BYPASS", before);
     let output = run(command).await;
     assert!(output.status.success(), "{how}, {before}: {}{}", shown(&output), place.log());
-    let told = told_blocks(&served);
-    let last = told.iter().filter(|block| OPENED_LAST.contains(block)).count();
+    let told = contents::told(&served);
+    let last = told.iter().filter(|(block, _)| OPENED_LAST.contains(block)).count();
     Some((told.len(), last))
 }
 

@@ -70,17 +70,16 @@ impl Batch {
         mut data: Vec<Bytes>,
     ) -> (Batch, Vec<Bytes>) {
         let (header, check) = header(writer, start, durable, &entries, &data);
-        let header_bytes = header.len() as u64;
-        let batch = Batch::at(start, durable, entries, header_bytes, check);
+        let batch = Batch::at(start, durable, entries, check);
         let data_bytes = data_bytes(&batch.entries);
         data.insert(0, header.into());
         data.push(vec![0; (data_bytes.next_multiple_of(PAGE) - data_bytes) as usize].into());
         (batch, data)
     }
 
-    fn at(start: Point, durable: u64, entries: Vec<Entry>, header_bytes: u64, check: u64) -> Batch {
+    fn at(start: Point, durable: u64, entries: Vec<Entry>, check: u64) -> Batch {
         let data_bytes = data_bytes(&entries);
-        let data_at = start.position + header_bytes;
+        let data_at = start.position + header_bytes(entries.len());
         let end = Point {
             position: data_at + data_bytes.next_multiple_of(PAGE),
             sequence: start.sequence + 1,
@@ -230,8 +229,7 @@ impl Window<'_> {
         };
         let bytes = self.read(start.position, header.batch_bytes(), left).await?;
         let Some((entries, check)) = header.entries(bytes) else { return Ok(None) };
-        let header_bytes = header_bytes(entries.len());
-        Ok(Some(Batch::at(start, header.durable, entries, header_bytes, check)))
+        Ok(Some(Batch::at(start, header.durable, entries, check)))
     }
 
     /// Whether a batch further on knew that the one at this point, which is not whole, was durable.
@@ -273,7 +271,8 @@ impl Window<'_> {
     }
 }
 
-async fn read(medium: &dyn Store, byte: u64, length: u64) -> io::Result<Vec<u8>> {
+/// The bytes of a store from one on.
+pub(super) async fn read(medium: &dyn Store, byte: u64, length: u64) -> io::Result<Vec<u8>> {
     let (mut buffers, result) =
         medium.read(byte, vec![Box::new(vec![0_u8; length as usize]) as Buffer]).await;
     result?;

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::runtime::Handle;
 
-use crate::medium::{Medium, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
+use crate::medium::{Medium, append, buffers_bytes, cut, pieces_bytes, ready, scatter, wrap};
 use crate::object::{ObjectPlace, ObjectService, ObjectSpec};
 use crate::open::OpenOptions;
 use crate::store::{Answer, Buffer, Extent, Facts, Store, Zeroing};
@@ -130,15 +130,18 @@ impl BucketStore {
         })
     }
 
-    /// Like [`run`](Self::run), but only while changes are allowed.
+    /// Like [`run`](Self::run), but checks a change, and only while changes are allowed.
     fn change(
         &self,
         doing: &'static str,
-        range: (u64, u64),
+        (offset, length): (u64, u64),
         work: impl Future<Output = io::Result<()>> + Send + 'static,
     ) -> Answer<io::Result<()>> {
+        if let Err(error) = self.inner.medium.check_change(doing, offset, length) {
+            return ready(Err(error));
+        }
         let inner = Arc::clone(&self.inner);
-        self.run(doing, range, async move {
+        self.run(doing, (offset, length), async move {
             inner.data.check()?;
             inner.data.owner.within(work).await
         })
@@ -166,9 +169,6 @@ impl Store for BucketStore {
 
     fn write(&self, offset: u64, data: Vec<Bytes>, _durable: bool) -> Answer<io::Result<()>> {
         let length = pieces_bytes(&data);
-        if let Err(error) = self.inner.medium.check_change("write", offset, length) {
-            return ready(Err(error));
-        }
         let inner = Arc::clone(&self.inner);
         self.change("write", (offset, length), async move {
             let written = inner.pieces(offset, length).map(|piece| {
@@ -187,20 +187,16 @@ impl Store for BucketStore {
         how: Zeroing,
         _durable: bool,
     ) -> Answer<io::Result<()>> {
-        if let Err(error) = self.inner.medium.check_change("zero", offset, length) {
-            return ready(Err(error));
-        }
         let inner = Arc::clone(&self.inner);
         self.change("zero", (offset, length), inner.zero(offset, length, how))
     }
 
     fn trim(&self, offset: u64, length: u64, _durable: bool) -> Answer<io::Result<()>> {
-        if let Err(error) = self.inner.medium.check_change("trim", offset, length) {
-            return ready(Err(error));
-        }
         let inner = Arc::clone(&self.inner);
-        let whole = inner.whole_objects(offset, length);
-        self.change("trim", (offset, length), inner.empty(whole))
+        self.change("trim", (offset, length), async move {
+            let whole = inner.whole_objects(offset, length);
+            inner.empty(whole).await
+        })
     }
 
     fn flush(&self) -> Answer<io::Result<()>> {
@@ -323,13 +319,10 @@ impl Inner {
         let mut full = self.data.list(first..end).await?;
         full.retain(|(_, is_empty)| !is_empty);
         let covered = last.min((end * object).saturating_sub(1)) - offset + 1;
-        let mut out: Vec<Extent> = Vec::new();
+        let mut out = Vec::new();
         for piece in self.pieces(offset, covered) {
             let hole = full.binary_search_by_key(&piece.object, |(object, _)| *object).is_err();
-            match out.last_mut() {
-                Some(last) if last.hole == hole => last.length += piece.length,
-                _ => out.push(Extent { length: piece.length, hole, zero: hole }),
-            }
+            append(&mut out, Extent { length: piece.length, hole, zero: hole });
         }
         Ok(out)
     }

@@ -10,12 +10,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use undercroft_store::{FileOptions, FileStore, Store, Zeroing};
 
-use crate::suite::{Random, conforms, read, read_into, refuses_changes, seed, write};
-
-/// Beside the build's results, so on a disk and not in memory.
-fn folder() -> TempDir {
-    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
+use crate::suite::{Random, conforms, folder, read, read_into, refuses_changes, seed, write};
 
 fn sized(size: u64) -> FileOptions {
     FileOptions { size: Some(size), ..FileOptions::default() }

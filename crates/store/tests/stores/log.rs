@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use undercroft_store::{
-    FailRule, FailStore, FailWith, Failure, LogOptions, LogStore, MemoryStore, OpenOptions,
-    RequestKind, Store, StoreSpec, Trigger, Zeroing,
+    FailRule, FailStore, FailWith, Failure, LogOptions, LogStore, OpenOptions, RequestKind, Store,
+    StoreSpec, Trigger, Zeroing,
 };
 
 use crate::log_lives::{Disk, Left};
-use crate::suite::{conforms, read, write};
+use crate::suite::{conforms, memory, read, write};
 
 const LOG: u64 = 8 << 20;
 
@@ -26,8 +26,13 @@ pub(crate) async fn before(
     LogStore::open(inner, log, options).await
 }
 
-fn memory(bytes: u64) -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new(bytes).unwrap())
+const FAILS: Failure = Failure::Error(FailWith::Io);
+const STALLS: Failure = Failure::Stall(None);
+
+/// A store whose writes fail so, from this one on.
+fn failing(disk: Arc<dyn Store>, write: u64, failure: Failure) -> Arc<FailStore> {
+    let kind = Some(RequestKind::Write);
+    Arc::new(FailStore::new(disk, Some(FailRule { kind, trigger: Trigger::From(write), failure })))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,12 +51,7 @@ async fn it_is_a_store() {
 #[tokio::test]
 async fn an_answer_lists_many_changes() {
     const BLOCKS: u64 = 1500;
-    let rule = FailRule {
-        kind: Some(RequestKind::Write),
-        trigger: Trigger::From(1),
-        failure: Failure::Stall(None),
-    };
-    let inner = Arc::new(FailStore::new(memory(8 << 20), Some(rule)));
+    let inner = failing(memory(8 << 20), 1, STALLS);
     let handle = inner.handle();
     let store = before(inner, memory(4 * LOG), 1).await.unwrap();
     for block in 0..BLOCKS {
@@ -80,12 +80,7 @@ async fn an_answer_lists_many_changes() {
 /// The ring is full and the store stalls: changes wait, and go on.
 #[tokio::test(start_paused = true)]
 async fn a_full_log_waits_for_its_store() {
-    let stalls = FailRule {
-        kind: Some(RequestKind::Write),
-        trigger: Trigger::From(1),
-        failure: Failure::Stall(None),
-    };
-    let inner = Arc::new(FailStore::new(memory(64 << 20), Some(stalls)));
+    let inner = failing(memory(64 << 20), 1, STALLS);
     let handle = inner.handle();
     let store = Arc::new(before(inner, memory(LOG), 1).await.unwrap());
     let writing = {
@@ -109,13 +104,8 @@ async fn a_full_log_waits_for_its_store() {
 /// A store that fails gets its changes when it works again; a flush does not need it.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_is_tried_again() {
-    let fails = FailRule {
-        kind: Some(RequestKind::Write),
-        trigger: Trigger::From(1),
-        failure: Failure::Error(FailWith::default()),
-    };
     let disk = memory(1 << 20);
-    let inner = Arc::new(FailStore::new(Arc::clone(&disk), Some(fails)));
+    let inner = failing(Arc::clone(&disk), 1, FAILS);
     let handle = inner.handle();
     let store = before(inner, memory(LOG), 1).await.unwrap();
     write(&store, 4096, &[7; 4096]).await.unwrap();
@@ -131,11 +121,10 @@ async fn a_store_that_fails_is_tried_again() {
 /// A log that fails takes no change any more; the store gets what the log has.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_fails_is_emptied() {
-    for failure in [Failure::Error(FailWith::default()), Failure::Stall(None)] {
-        // The first write is the head's.
-        let rule = FailRule { kind: Some(RequestKind::Write), trigger: Trigger::From(3), failure };
+    for failure in [FAILS, STALLS] {
         let disk = memory(1 << 20);
-        let medium = Arc::new(FailStore::new(memory(LOG), Some(rule)));
+        // The first write is the head's.
+        let medium = failing(memory(LOG), 3, failure);
         let store = before(Arc::clone(&disk), medium, 1).await.unwrap();
         write(&store, 0, &[1; 4096]).await.unwrap();
         assert!(write(&store, 4096, &[2; 4096]).await.is_err());
@@ -150,13 +139,8 @@ async fn a_log_that_fails_is_emptied() {
 /// Changes that wait for room when the store is closed are made, or refused.
 #[tokio::test(start_paused = true)]
 async fn what_waits_at_the_end_is_in_the_store_if_it_was_answered() {
-    let stalls = FailRule {
-        kind: Some(RequestKind::Write),
-        trigger: Trigger::From(1),
-        failure: Failure::Stall(None),
-    };
     let disk = memory(64 << 20);
-    let inner = Arc::new(FailStore::new(Arc::clone(&disk), Some(stalls)));
+    let inner = failing(Arc::clone(&disk), 1, STALLS);
     let handle = inner.handle();
     let store = Arc::new(before(inner, memory(LOG), 1).await.unwrap());
     let writes = (0..24_u64).map(|block| {
@@ -183,7 +167,7 @@ async fn what_waits_at_the_end_is_in_the_store_if_it_was_answered() {
 /// A change that waits when the store is dropped is refused.
 #[tokio::test(start_paused = true)]
 async fn what_waits_when_the_store_is_dropped_is_refused() {
-    let stalls = FailRule { kind: None, trigger: Trigger::From(1), failure: Failure::Stall(None) };
+    let stalls = FailRule { kind: None, trigger: Trigger::From(1), failure: STALLS };
     let inner = Arc::new(FailStore::new(memory(64 << 20), Some(stalls)));
     let store = before(inner, memory(LOG), 1).await.unwrap();
     let writes: Vec<_> = (0..24_u64)
@@ -220,16 +204,6 @@ async fn a_late_append_is_not_believed() {
     }
 }
 
-/// A store that takes nothing, so that the log keeps what it has.
-fn refusing(disk: Arc<dyn Store>) -> Arc<dyn Store> {
-    let fails = FailRule {
-        kind: Some(RequestKind::Write),
-        trigger: Trigger::From(1),
-        failure: Failure::Error(FailWith::default()),
-    };
-    Arc::new(FailStore::new(disk, Some(fails)))
-}
-
 /// A batch that was durable and is damaged is not the end of the log: what follows would be lost
 /// without a word. One that no flush had covered is, since a loss of power leaves it so.
 #[tokio::test(start_paused = true)]
@@ -237,7 +211,9 @@ async fn a_damaged_batch_that_was_durable_is_missed() {
     // The header of the second of three batches, and its data: two pages each, behind two heads.
     for (page, is_flushed) in [(4, true), (5, true), (4, false), (5, false)] {
         let (disk, log) = (memory(1 << 20), memory(LOG));
-        let store = before(refusing(Arc::clone(&disk)), Arc::clone(&log), 1).await.unwrap();
+        // It takes nothing, so that the log keeps what it has.
+        let refusing = failing(Arc::clone(&disk), 1, FAILS);
+        let store = before(refusing, Arc::clone(&log), 1).await.unwrap();
         for block in 0..3 {
             write(&store, block * 4096, &[block as u8 + 1; 4096]).await.unwrap();
             if is_flushed {
@@ -388,12 +364,7 @@ async fn a_file_whose_empty_log_fails_is_whole() {
     let options = OpenOptions { size: Some(1 << 20), has_log: true, ..OpenOptions::default() };
     let spec = format!("file:{path}").parse::<StoreSpec>().unwrap();
     let file = spec.open(options).await.unwrap();
-    let rule = FailRule {
-        kind: Some(RequestKind::Write),
-        trigger: Trigger::From(2),
-        failure: Failure::Error(FailWith::default()),
-    };
-    let medium = Arc::new(FailStore::new(memory(LOG), Some(rule)));
+    let medium = failing(memory(LOG), 2, FAILS);
     let name = "/log".to_owned();
     let log = LogOptions { bytes: LOG, life: 1, unmarked: false, name, on_warning: None };
     let store = match LogStore::open(Arc::clone(&file), medium, log).await {

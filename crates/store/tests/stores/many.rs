@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
-use undercroft_store::{FileOptions, FileStore, ManyWrite, MemoryStore, Store};
+use undercroft_store::{FileOptions, FileStore, ManyWrite, Store};
 
-use crate::suite::{Random, read, seed};
+use crate::suite::{Random, folder, memory, read, seed};
 
 const SIZE: u64 = 1 << 20;
 
@@ -24,12 +24,12 @@ async fn write_many(store: &dyn Store, writes: Vec<ManyWrite>) -> Vec<Result<(),
 fn stores(folder: &TempDir) -> Vec<Arc<dyn Store>> {
     let options = FileOptions { size: Some(SIZE), ..FileOptions::default() };
     let file = FileStore::open(&folder.path().join("many"), &options).unwrap();
-    vec![Arc::new(file), Arc::new(MemoryStore::new(SIZE).unwrap())]
+    vec![Arc::new(file), memory(SIZE)]
 }
 
 #[tokio::test]
 async fn many_writes_are_as_one_after_another() {
-    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder();
     for store in stores(&folder) {
         assert!(store.takes_many());
         let mut random = Random::new(seed());
@@ -60,7 +60,7 @@ async fn many_writes_are_as_one_after_another() {
 /// The caller's thread makes them itself if it may wait.
 #[tokio::test]
 async fn writes_made_here_are_made_at_once() {
-    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder();
     for store in stores(&folder) {
         let (tell, mut told) = oneshot::channel();
         let here = std::thread::current().id();
@@ -76,7 +76,7 @@ async fn writes_made_here_are_made_at_once() {
 
 #[tokio::test]
 async fn each_of_many_writes_fails_by_itself() {
-    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder();
     for store in stores(&folder) {
         let write = |offset| ManyWrite { offset, data: vec![Bytes::from_static(&[7; 4096])] };
         // The last two follow the others and pass the end.

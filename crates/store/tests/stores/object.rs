@@ -7,15 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
 use undercroft_store::{OpenOptions, Store, StoreSpec, Zeroing};
 
 use crate::service::settings;
-use crate::suite::{conforms, read, refuses_changes, write};
-
-fn folder() -> TempDir {
-    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
+use crate::suite::{conforms, folder, read, refuses_changes, write};
 
 async fn opened(spec: &str, size: Option<u64>) -> std::io::Result<Arc<dyn Store>> {
     spec.parse::<StoreSpec>().unwrap().open(OpenOptions { size, ..OpenOptions::default() }).await

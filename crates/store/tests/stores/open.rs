@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use undercroft_store::{Answer, MemoryStore, OpenOptions, Store, StoreSpec, Upstream};
 use undercroft_text::Uri;
 
-use crate::suite::{conforms, read, refuses_changes, write};
+use crate::suite::{conforms, folder, read, refuses_changes, write};
 
 fn spec(text: &str) -> StoreSpec {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
@@ -19,7 +19,7 @@ async fn refused(text: &str, size: Option<u64>) -> io::Error {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_tower_works() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder();
     let path = folder.path().display();
     let text = format!(
         "delay(1us):fail(n=1000000000):stripe(4KiB;file(size=1MiB):{path}/a;\

@@ -5,15 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use undercroft_store::{
-    FailRule, FailStore, FailWith, Failure, FileOptions, FileStore, MemoryStore, RequestKind,
-    SpanStore, Store, Trigger, Zeroing, os_error,
+    FailRule, FailStore, FailWith, Failure, FileOptions, FileStore, RequestKind, SpanStore, Store,
+    Trigger, Zeroing, os_error,
 };
 
-use crate::suite::{conforms, read, read_into, refuses_changes, write};
-
-fn memory(size: u64) -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new(size).unwrap())
-}
+use crate::suite::{conforms, folder, memory, read, read_into, refuses_changes, write};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concatenated_stores_conform_to_the_suite() {
@@ -31,7 +27,7 @@ async fn striped_stores_conform_to_the_suite() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parts_with_direct_io_keep_the_whole_aligned() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder();
     let options = FileOptions { size: Some(1 << 20), direct: true, ..FileOptions::default() };
     let Ok(file) = FileStore::open(&folder.path().join("part"), &options) else {
         return println!("skipped: no direct I/O here");
@@ -113,7 +109,7 @@ async fn flush_reaches_every_part() {
 
 #[tokio::test]
 async fn read_only_if_a_part_is_and_grows_with_the_last() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder();
     let path = folder.path().join("part");
     std::fs::write(&path, [3; 500]).unwrap();
     let options = FileOptions { read_only: true, ..FileOptions::default() };
@@ -139,7 +135,7 @@ fn nothing_and_too_much_are_refused() {
 /// put back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_tells_who_changed_several_files() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder();
     let options = FileOptions { size: Some(1 << 20), ..FileOptions::default() };
     let file = |name| -> Arc<dyn Store> {
         Arc::new(FileStore::open(&folder.path().join(name), &options).unwrap())

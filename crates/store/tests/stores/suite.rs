@@ -6,13 +6,23 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use undercroft_store::{Buffer, Store, Zeroing};
+use tempfile::TempDir;
+use undercroft_store::{Buffer, MemoryStore, Store, Zeroing};
 
 pub(crate) use undercroft_random::SplitMix64 as Random;
 
 /// The seed of a random test.
 pub(crate) fn seed() -> u64 {
     undercroft_random::testing::seed_or(1)
+}
+
+/// A folder beside the build's results, so on a disk and not in memory.
+pub(crate) fn folder() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+pub(crate) fn memory(bytes: u64) -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new(bytes).unwrap())
 }
 
 /// Reads a range into one buffer.

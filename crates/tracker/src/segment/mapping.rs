@@ -49,16 +49,6 @@ impl Mapping {
         Ok(Mapping { start: NonNull::new(start.cast()).expect("not at 0"), words: bytes / 8 })
     }
 
-    /// Number of words.
-    pub fn len(&self) -> usize {
-        self.words
-    }
-
-    /// Whether there are no words.
-    pub fn is_empty(&self) -> bool {
-        self.words == 0
-    }
-
     /// The words of a range.
     ///
     /// # Panics

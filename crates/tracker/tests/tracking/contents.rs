@@ -5,9 +5,9 @@ use undercroft_tracker::GRANULE;
 use undercroft_tracker::contents::{Contents, Ticket};
 use undercroft_tracker::segment::Segment;
 use undercroft_tracker::segment::layout::SLOTS;
-use undercroft_tracker::table::{HEAD, Key, Place, Sink, Table};
+use undercroft_tracker::table::{HEAD, Key, Place, Table};
 
-use crate::Random;
+use crate::{Nobody, Random};
 
 type Bytes = [u8; GRANULE as usize];
 
@@ -89,13 +89,6 @@ fn slots_of_dead_processes_are_free_after_a_while() {
         assert_eq!(taken(&contents, ticket), None);
     }
     assert_eq!(taken(&contents, new), Some(9));
-}
-
-struct Nobody;
-
-impl Sink for Nobody {
-    fn evicted(&mut self, _: Key) {}
-    fn late(&mut self, _: Key) {}
 }
 
 #[test]

@@ -12,3 +12,12 @@ mod strays;
 mod table;
 
 use undercroft_random::SplitMix64 as Random;
+use undercroft_tracker::table::{Key, Sink};
+
+/// Hears what leaves a table, and does nothing.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn evicted(&mut self, _: Key) {}
+    fn late(&mut self, _: Key) {}
+}

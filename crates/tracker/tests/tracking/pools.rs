@@ -6,16 +6,9 @@ use std::ops::Range;
 use undercroft_tracker::GRANULE;
 use undercroft_tracker::pools::{Pool, Pools, find};
 use undercroft_tracker::segment::Segment;
-use undercroft_tracker::table::{Key, Place, Sink, Table};
+use undercroft_tracker::table::{Key, Place, Table};
 
-use crate::Random;
-
-struct Nobody;
-
-impl Sink for Nobody {
-    fn evicted(&mut self, _: Key) {}
-    fn late(&mut self, _: Key) {}
-}
+use crate::{Nobody, Random};
 
 const MIB: u64 = 1 << 20;
 const SHARED: u64 = 0x7f00_0000_0000;

@@ -9,7 +9,7 @@ use undercroft_tracker::ring::{Next, Ring};
 use undercroft_tracker::segment::{Segment, State};
 use undercroft_tracker::table::{Key, Place, Sink, Table};
 
-use crate::Random;
+use crate::{Nobody, Random};
 
 const SEGMENT: &str = "TRACKING_TEST_SEGMENT";
 /// A word of the header that nothing else uses: rounds of all workers.
@@ -106,17 +106,12 @@ fn killed_processes_leave_a_table_that_works() {
     // Racing calls on overlapping memory may leave a block in two frames, as no program does. But
     // the table must still work exactly, once what they left is overwritten.
     let table = Table::new(&segment);
-    struct Nothing;
-    impl Sink for Nothing {
-        fn evicted(&mut self, _: Key) {}
-        fn late(&mut self, _: Key) {}
-    }
-    table.clear(0, 0x7000_0000_0000, 2000 * 2048 + 4096, &mut Nothing);
+    table.clear(0, 0x7000_0000_0000, 2000 * 2048 + 4096, &mut Nobody);
     assert_eq!(table.content().count(), 0);
     table.check().unwrap();
     for block in 0..1000 {
         let place = Place::new(0, 0x7000_0000_0000 + block * 4096).unwrap();
-        table.read(place, Key::new(300, block).unwrap(), &mut Nothing);
+        table.read(place, Key::new(300, block).unwrap(), &mut Nobody);
     }
     table.check().unwrap();
     assert_eq!(table.content().count(), 1000);

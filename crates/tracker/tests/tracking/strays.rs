@@ -2,16 +2,9 @@
 
 use undercroft_tracker::GRANULE;
 use undercroft_tracker::segment::Segment;
-use undercroft_tracker::table::{Key, Place, Sink, Strays, Table};
+use undercroft_tracker::table::{Key, Place, Strays, Table};
 
-use crate::Random;
-
-struct Nobody;
-
-impl Sink for Nobody {
-    fn evicted(&mut self, _: Key) {}
-    fn late(&mut self, _: Key) {}
-}
+use crate::{Nobody, Random};
 
 const MIB: u64 = 1 << 20;
 const CACHE: u64 = 0x7f00_0000_0000;
