@@ -95,8 +95,8 @@ pub fn keep_event(event: &Event<'_>) {
         kind,
         level,
         volume,
-        text: cut(&text),
-        who: (!who.is_empty()).then(|| cut(&who)),
+        text: plain(&text),
+        who: (!who.is_empty()).then(|| plain(&who)),
     };
     if last.len() == KEPT {
         last.pop_front();
@@ -123,12 +123,17 @@ pub(crate) fn watch() -> watch::Receiver<u64> {
     NUMBER.subscribe()
 }
 
-fn cut(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    if text.chars().count() <= CHARACTERS {
-        return text.chars().map(plain).collect();
+/// A text of a line of the log, without control characters, and not too long.
+fn plain(text: &str) -> String {
+    cut(&text.replace(char::is_control, " "), CHARACTERS)
+}
+
+/// The beginning of a text that has more than so many characters.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
     }
-    text.chars().map(plain).take(CHARACTERS - 3).chain("...".chars()).collect()
+    text.chars().take(most - 3).chain("...".chars()).collect()
 }
 
 /// What a line of the log says.
@@ -145,7 +150,7 @@ impl Read {
     fn take(&mut self, name: &str, value: &str) {
         match name {
             "message" => value.clone_into(&mut self.text),
-            "volume" => self.volume = Some(cut(value)),
+            "volume" => self.volume = Some(plain(value)),
             // The text says it.
             "state" => {}
             _ => {
@@ -188,6 +193,14 @@ mod tests {
             });
             assert!(exists, "{module}");
         }
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        assert_eq!(cut("short", 200), "short");
+        let long = "\u{e4}".repeat(1000);
+        assert_eq!(cut(&long, 200).chars().count(), 200);
+        assert!(cut(&long, 200).ends_with("..."));
     }
 
     struct Keeps;

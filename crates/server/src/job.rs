@@ -13,8 +13,7 @@ use undercroft_nbd::{Answer as Told, CommandKind, Piece, Pieces, Replies, Reply}
 use crate::answer::{Answer, BASE_ALLOCATION, Failed, Outcome};
 use crate::clock;
 use crate::counters::{Latencies, Source};
-use crate::geometry::Geometry;
-use crate::geometry::zeroes;
+use crate::geometry::{Geometry, zeroes};
 use crate::late_requests::Late;
 use crate::lock::sleep_lock;
 

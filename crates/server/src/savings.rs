@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use undercroft_nbd::CommandKind;
 
-use crate::counters::{Latencies, Source, Stats};
+use crate::counters::{Latencies, Source, Stats, add_named};
 
 /// The length of a period.
 pub(crate) const PERIOD: Duration = Duration::from_secs(10);
@@ -78,10 +78,7 @@ pub struct Saved {
 
 impl AddAssign for Saved {
     fn add_assign(&mut self, other: Self) {
-        self.disk_reads += other.disk_reads;
-        self.waiting_s += other.waiting_s;
-        self.hinted_disk_reads += other.hinted_disk_reads;
-        self.hinted_waiting_s += other.hinted_waiting_s;
+        add_named!(self += other: disk_reads waiting_s hinted_disk_reads hinted_waiting_s);
     }
 }
 

@@ -17,10 +17,9 @@ use undercroft_adviser::{
 use undercroft_level::placement::Placement;
 use undercroft_policy::Awareness;
 
-use crate::advice::key::key;
 use crate::advice::page::passed_over;
 use crate::advice::tap::{NOTES, NOTES_BYTES, Taken};
-use crate::advice::{AdviserState, Findings, Stage, VolumeAdvice};
+use crate::advice::{AdviserState, Findings, Key, Stage, VolumeAdvice};
 use crate::config::VolumeConfig;
 use crate::counters::Stats;
 use crate::exports::ExportTable;
@@ -63,12 +62,9 @@ enum JobResult {
     Take(Taken),
 }
 
-/// Work or its result, with the volume.
-struct For<T>(Weak<Volume>, T);
-
 /// Advises about all volumes of a table until it is gone.
 pub(crate) async fn feed_advisers(exports: Weak<ExportTable>) {
-    let (to_thread, work) = channel::<For<Work>>();
+    let (to_thread, work) = channel();
     let (done, from_thread) = channel();
     let thread = Builder::new().name("adviser".into()).spawn(move || run(&work, &done));
     let thread = match thread {
@@ -84,7 +80,7 @@ pub(crate) async fn feed_advisers(exports: Weak<ExportTable>) {
             exports.all().iter().for_each(|one| one.volume().advice.end(one.volume()));
             return;
         }
-        for For(volume, (done, did)) in from_thread.try_iter() {
+        for (volume, (done, did)) in from_thread.try_iter() {
             if let Some(volume) = volume.upgrade() {
                 volume.advice.take(&volume, done, did);
             }
@@ -93,7 +89,7 @@ pub(crate) async fn feed_advisers(exports: Weak<ExportTable>) {
             let volume = entry.volume();
             if let Some(work) = volume.advice.work(volume) {
                 // Without the thread nobody waits for an answer either.
-                let _ = to_thread.send(For(Arc::downgrade(volume), work));
+                let _ = to_thread.send((Arc::downgrade(volume), work));
             }
         }
         drop(exports);
@@ -102,12 +98,12 @@ pub(crate) async fn feed_advisers(exports: Weak<ExportTable>) {
 }
 
 /// The thread: works until the task has ended.
-fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, JobResult)>>) {
+fn run(work: &Receiver<(Weak<Volume>, Work)>, done: &Sender<(Weak<Volume>, (Done, JobResult))>) {
     // Of this thread only: in Linux a priority belongs to a thread.
     if let Err(error) = setpriority_process(None, NICE) {
         tracing::debug!("the adviser has no low priority: {error}");
     }
-    for For(volume, work) in work {
+    for (volume, work) in work {
         let result = match work {
             Work::Begin(today, options) => (begin(today, &options), JobResult::Begin),
             Work::Resize(mut adviser, today, options) => {
@@ -135,7 +131,7 @@ fn run(work: &Receiver<For<Work>>, done: &Sender<For<(Done, JobResult)>>) {
                 (Ok(figures(adviser)), JobResult::Take(taken))
             }
         };
-        if done.send(For(volume, result)).is_err() {
+        if done.send((volume, result)).is_err() {
             return;
         }
     }
@@ -212,7 +208,7 @@ impl VolumeAdvice {
         let config = volume.now();
         let mut inner = self.lock();
         let AdviserState { stage, spare, checkpoints } = &mut *inner;
-        let now = key(&config);
+        let now = Key::of(&config);
         match stage {
             Stage::Running(..) => return None,
             Stage::Disabled(of, _) if *of == now => return None,
@@ -266,7 +262,7 @@ impl VolumeAdvice {
     fn end(&self, volume: &Volume) {
         self.tap.close();
         let why = "it has failed; the server's log says why".to_owned();
-        self.lock().stage = Stage::Disabled(key(&volume.now()), why);
+        self.lock().stage = Stage::Disabled(Key::of(&volume.now()), why);
     }
 
     /// Takes back what the thread worked with.

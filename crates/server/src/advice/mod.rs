@@ -4,7 +4,6 @@
 //! * `tap.rs`: where requests pass, the blocks of a small sample are noted.
 //! * `feeder.rs`: a task takes these notes, and one thread of low priority for all volumes runs the
 //!   miniature caches of `undercroft-adviser`. What it has no time for is left out, and counted.
-//! * `key.rs`: for which configuration an adviser is.
 //! * `checkpoints.rs`: what the volume itself counted meanwhile.
 //! * `page.rs`: the JSON.
 //! * `ready.rs`: what the server itself acts on.
@@ -15,7 +14,6 @@
 
 mod checkpoints;
 pub(crate) mod feeder;
-mod key;
 pub(crate) mod page;
 pub(crate) mod ready;
 pub(crate) mod tap;
@@ -25,8 +23,8 @@ use std::sync::{Mutex, MutexGuard};
 use undercroft_adviser::{Adviser, Event, Figures, Measured};
 
 use crate::advice::checkpoints::Checkpoints;
-use crate::advice::key::Key;
 use crate::advice::tap::Tap;
+use crate::config::VolumeConfig;
 use crate::lock::sleep_lock;
 
 /// The adviser of one volume.
@@ -53,6 +51,21 @@ enum Stage {
     Idle(Key, Box<Adviser>, Findings),
     /// There is no advice for this configuration, and why.
     Disabled(Key, String),
+}
+
+/// What an adviser depends on, to compare. Only a change of the size leaves it of use.
+#[derive(Clone, PartialEq)]
+struct Key {
+    blocks: u32,
+    rest: String,
+}
+
+impl Key {
+    /// The key of a volume as it is configured now.
+    fn of(config: &VolumeConfig) -> Self {
+        let VolumeConfig { cache_blocks: blocks, policy, placement, adviser, .. } = config;
+        Self { blocks: *blocks, rest: format!("{policy}|{placement}|{adviser}") }
+    }
 }
 
 /// What is known of a volume.

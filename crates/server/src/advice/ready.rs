@@ -4,8 +4,7 @@
 
 use undercroft_adviser::Curve;
 
-use crate::advice::key::key;
-use crate::advice::{AdviserState, Stage, VolumeAdvice};
+use crate::advice::{AdviserState, Key, Stage, VolumeAdvice};
 use crate::volume::Volume;
 
 /// What is known of the size of a cache, for its configuration of now.
@@ -23,7 +22,7 @@ impl VolumeAdvice {
     /// What the adviser of a volume says of other sizes; `None` unless its figures are ready, and
     /// of the cache as it is now.
     pub(crate) fn ready(&self, volume: &Volume) -> Option<Ready> {
-        let now = key(&volume.now());
+        let now = Key::of(&volume.now());
         let mut inner = self.lock();
         let AdviserState { stage, checkpoints, .. } = &mut *inner;
         let known = match stage {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
+use undercroft_level::placement::{Placement, SIMULATED};
 use undercroft_text::Bytes;
 
 use super::{Address, CacheShare, ClientRule, FlashConfig, Reporting};
@@ -96,43 +97,28 @@ macro_rules! words {
 }
 pub(super) use words;
 
-/// A placement that a server can have. A scheme of movement is none: these run in simulations.
-pub(super) mod placement {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer};
-    use undercroft_level::placement::{Placement, SIMULATED};
-
-    pub(in crate::config) use super::text::serialize;
-
-    pub(in crate::config) fn deserialize<'de, D>(from: D) -> Result<Placement, D::Error>
-    where
-        D: Deserializer<'de>,
-    {
-        parse(&String::deserialize(from)?).map_err(Error::custom)
+/// Parses a placement that a server can have: `access`, `eviction,on-hit=move` and the like. A
+/// scheme of movement is none: these run in simulations.
+pub(super) fn parse_placement(text: &str) -> Result<Placement, String> {
+    let name = text.split(',').next().unwrap_or_default();
+    if SIMULATED.contains(&name) {
+        return Err(format!(
+            "placement {name} is for simulations; a server learns what its clients hold: choose \
+             placement=auto, and let clients, or servers above, tell what they evict"
+        ));
     }
-
-    /// Parses `access`, `eviction,on-hit=move` and the like.
-    pub(in crate::config) fn parse(text: &str) -> Result<Placement, String> {
-        let name = text.split(',').next().unwrap_or_default();
-        if SIMULATED.contains(&name) {
-            return Err(format!(
-                "placement {name} is for simulations; a server learns what its clients hold: choose \
-                 placement=auto, and let clients, or servers above, tell what they evict"
-            ));
-        }
-        let placement = text.parse::<Placement>().map_err(|error| error.to_string())?;
-        if placement.is_auto() && text.contains(',') {
-            return Err("placement auto: no options here, since it chooses itself; each client \
-                        decides whether it sends what it evicts"
-                .into());
-        }
-        if placement.is_by_cost() {
-            return Err("placement: down=auto is for simulations with a clock; here each client \
-                        decides whether it sends what it evicts: leave it out"
-                .into());
-        }
-        Ok(placement)
+    let placement = text.parse::<Placement>().map_err(|error| error.to_string())?;
+    if placement.is_auto() && text.contains(',') {
+        return Err("placement auto: no options here, since it chooses itself; each client \
+                    decides whether it sends what it evicts"
+            .into());
     }
+    if placement.is_by_cost() {
+        return Err("placement: down=auto is for simulations with a clock; here each client \
+                    decides whether it sends what it evicts: leave it out"
+            .into());
+    }
+    Ok(placement)
 }
 
 /// The form of any type with `FromStr` and `Display`.
@@ -204,6 +190,8 @@ forms! {
     size: u64, SizeText, |text| parse_size(&text.0), |bytes| Bytes(*bytes).to_string();
     /// A share of the cache.
     cache_share: CacheShare, SizeText, |text| text.0.parse(), |share| share.to_string();
+    /// A placement.
+    placement: Placement, String, |text| parse_placement(&text), |placement| placement.to_string();
     /// Bytes of a block.
     block: u32, SizeText,
         |SizeText(text)| u32::try_from(parse_size(&text)?).map_err(|_| "block: too large".to_owned()),

@@ -386,7 +386,7 @@ fn similar<'a>(wrong: &str, keys: impl Iterator<Item = &'a str>) -> Option<&'a s
 fn check_parameters(option: &str, text: &str) -> Result<(), Option<String>> {
     let checked = match option {
         "policy" => text.parse::<Spec>().map(drop).map_err(|error| error.to_string()),
-        "placement" => forms::placement::parse(text).map(drop),
+        "placement" => forms::parse_placement(text).map(drop),
         "report" => text.parse::<Reporting>().map(drop),
         _ => return Err(None),
     };

@@ -352,20 +352,19 @@ mod tests {
     use super::*;
     use crate::config::Settings;
 
-    fn config(volumes: &[&str], cache: &str) -> Result<ServerConfig, String> {
+    fn settings(volumes: &[&str]) -> Result<Settings, String> {
         let volumes = volumes.iter().map(|text| Settings::volume(text));
         let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
-        let settings = Settings::default().set("volume", volumes);
-        settings.set("cache", cache).config()
+        Ok(Settings::default().set("volume", volumes))
+    }
+
+    fn config(volumes: &[&str], cache: &str) -> Result<ServerConfig, String> {
+        settings(volumes)?.set("cache", cache).config()
     }
 
     #[test]
     fn shares_of_flash() {
-        let with = |volumes: &[&str], flash: &str| {
-            let volumes = volumes.iter().map(|text| Settings::volume(text));
-            let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
-            Settings::default().set("volume", volumes).set("flash", flash).config()
-        };
+        let with = |volumes: &[&str], flash: &str| settings(volumes)?.set("flash", flash).config();
         let all = ["a=mem:,flash=1MiB", "b=mem:", "c=mem:,cache=off", "d=mem:,flash=off", "e=mem:"];
         let config = with(&all, "/flash,size=8MiB").unwrap();
         let shares: Vec<_> = config.volumes.iter().map(|volume| volume.flash_bytes >> 20).collect();
@@ -396,11 +395,8 @@ mod tests {
 
     #[test]
     fn shares_raise_a_cache_that_is_not_given() {
-        let with = |volumes: &[&str]| {
-            let volumes = volumes.iter().map(|text| Settings::volume(text).unwrap());
-            let settings = Settings::default().set("volume", volumes.collect::<Vec<_>>());
-            settings.config().unwrap().cache_bytes >> 20
-        };
+        let with =
+            |volumes: &[&str]| settings(volumes).unwrap().config().unwrap().cache_bytes >> 20;
         assert_eq!(with(&["a=mem:,cache=1GiB"]), 1024);
         assert_eq!(with(&["a=mem:,cache=1GiB", "b=mem:"]), 1024 + 256);
         assert_eq!(with(&["a=mem:,cache=1MiB", "b=mem:,cache=off"]), 256);
@@ -412,8 +408,7 @@ mod tests {
     #[test]
     fn busy_polling_is_bounded() {
         let with = |us: Option<i64>| {
-            let volume = Settings::volume("a=mem:,size=1MiB").unwrap();
-            let mut settings = Settings::default().set("volume", vec![volume]);
+            let mut settings = settings(&["a=mem:,size=1MiB"]).unwrap();
             if let Some(us) = us {
                 settings = settings.set("limits.busy-poll-us", us);
             }
@@ -484,8 +479,7 @@ mod tests {
             for (option, value) in
                 [("listen", toml::Value::from(vec![address])), ("http", toml::Value::from(address))]
             {
-                let volume = Settings::volume("a=mem:,size=1MiB").unwrap();
-                let settings = Settings::default().set("volume", vec![volume]);
+                let settings = settings(&["a=mem:,size=1MiB"]).unwrap();
                 let wrong = settings.set(option, value).config().unwrap_err();
                 assert!(wrong.starts_with(&format!("{option} '{address}': {part}")), "{wrong}");
                 assert!(wrong.ends_with("as 127.0.0.1:10809 or [::1]:10809, or unix:PATH"));
@@ -499,9 +493,8 @@ mod tests {
     #[test]
     fn rules_for_clients_need_a_way_on_which_these_come() {
         let with = |listen: &str, rule: &str| {
-            let volume = Settings::volume(&format!("a=mem:,size=1MiB,client={rule}")).unwrap();
-            let settings = Settings::default().set("volume", vec![volume]);
-            settings.set("listen", vec![listen]).config().map(drop)
+            let volume = format!("a=mem:,size=1MiB,client={rule}");
+            settings(&[&volume]).unwrap().set("listen", vec![listen]).config().map(drop)
         };
         for (listen, rule, part) in [
             ("unix:s", "db", "'certificate:db': nobody shows a certificate"),
@@ -542,9 +535,7 @@ mod tests {
             wrong,
             "cache 'lots': expected a size, as 64KiB, 512M or 1.5GiB (1MB is 1000000 bytes)"
         );
-        let wrong = Settings::default().set("limits.bytes", "x");
-        let volume = Settings::volume("a=mem:").unwrap();
-        let wrong = wrong.set("volume", vec![volume]).config().unwrap_err();
+        let wrong = settings(&["a=mem:"]).unwrap().set("limits.bytes", "x").config().unwrap_err();
         assert_eq!(
             wrong,
             "limits.bytes 'x': expected a size, as 64KiB, 512M or 1.5GiB (1MB is 1000000 bytes)"

@@ -18,7 +18,7 @@ use axum::extract::connect_info::Connected;
 use axum::serve::IncomingStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 use undercroft_nbd::{Peer, Transport, UnixSocket};
 
@@ -74,19 +74,13 @@ impl Bounded {
 
 /// Lets pages be made one at a time, with rests in between: so they take a fifth of a thread at
 /// most, however many ask for them.
-#[derive(Clone)]
-pub(super) struct Turns(Arc<Semaphore>);
-
-impl Default for Turns {
-    fn default() -> Turns {
-        Turns(Arc::new(Semaphore::new(1)))
-    }
-}
+#[derive(Clone, Default)]
+pub(super) struct Turns(Arc<Mutex<()>>);
 
 impl Turns {
     /// Makes a page when it is its turn.
     pub(super) async fn make<T>(&self, page: impl Future<Output = T>) -> T {
-        let turn = Arc::clone(&self.0).acquire_owned().await;
+        let turn = Arc::clone(&self.0).lock_owned().await;
         let began = Instant::now();
         let made = page.await;
         let rest = (RESTS * began.elapsed()).min(REST_MAX);

@@ -159,7 +159,7 @@ pub(crate) fn leave_out_buckets(stats: &mut Value) {
 /// The text of `/metrics`.
 pub(crate) fn prometheus(about: &About) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape(about.clone())));
+    registry.register_collector(Box::new(about.clone()));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
     Ok(out)
@@ -176,18 +176,15 @@ pub(crate) struct About {
     pub(crate) expiry: Arc<AtomicI64>,
 }
 
-/// The collector, which reads the counters when Prometheus asks.
-struct Scrape(About);
-
-impl fmt::Debug for Scrape {
+impl fmt::Debug for About {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Scrape")
+        f.write_str("About")
     }
 }
 
 impl About {
     /// What does not belong to a volume.
-    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut gauge = |name: &str, help: &str, value: f64| {
             encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
         };
@@ -207,13 +204,14 @@ impl About {
     }
 }
 
-impl Collector for Scrape {
+/// The counters are read when Prometheus asks.
+impl Collector for About {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        self.0.encode(&mut encoder)?;
-        let exports = self.0.exports.all();
+        self.encode_server(&mut encoder)?;
+        let exports = self.exports.all();
         let there =
             exports.iter().map(|entry| (label(entry.volume().config()), entry.volume().stats()));
-        let pending = self.0.exports.pending();
+        let pending = self.exports.pending();
         let away = pending.iter().map(|one| (label(one.config()), Stats::default()));
         let all: Vec<_> = there.chain(away).collect();
         for group in COUNTERS {

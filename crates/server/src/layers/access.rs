@@ -115,31 +115,20 @@ impl Connection {
         }
     }
 
-    fn count(&self, batch: BatchCounts) {
-        let BatchCounts { requests, bytes_read, bytes_written } = batch;
-        self.requests.fetch_add(requests, Ordering::Relaxed);
+    /// Counts requests that arrived together. They are summed up locally first, because changing
+    /// shared counters is slow.
+    fn count(&self, requests: &[Request]) {
+        let (mut bytes_read, mut bytes_written) = (0, 0);
+        for request in requests {
+            match request.command {
+                Command::Read { .. } => bytes_read += request.length,
+                Command::Write { .. } => bytes_written += request.length,
+                _ => {}
+            }
+        }
+        self.requests.fetch_add(requests.len() as u64, Ordering::Relaxed);
         self.bytes_read.fetch_add(bytes_read, Ordering::Relaxed);
         self.bytes_written.fetch_add(bytes_written, Ordering::Relaxed);
-    }
-}
-
-/// Counts of requests that arrived together. They are summed up locally first, because changing
-/// shared counters is slow.
-#[derive(Default)]
-struct BatchCounts {
-    requests: u64,
-    bytes_read: u64,
-    bytes_written: u64,
-}
-
-impl BatchCounts {
-    fn count(&mut self, request: &Request) {
-        self.requests += 1;
-        match request.command {
-            Command::Read { .. } => self.bytes_read += request.length,
-            Command::Write { .. } => self.bytes_written += request.length,
-            _ => {}
-        }
     }
 }
 
@@ -169,9 +158,7 @@ impl<S: Session> Session for Access<S> {
             return 0;
         }
         // Before the answers, so that a client that has an answer finds it counted.
-        let mut counts = BatchCounts::default();
-        requests.iter().for_each(|request| counts.count(request));
-        self.client.count(counts);
+        self.client.count(requests);
         self.next.serve(requests)
     }
 

@@ -279,6 +279,4 @@ impl Hints {
 }
 
 #[cfg(test)]
-mod floods;
-#[cfg(test)]
 mod tests;

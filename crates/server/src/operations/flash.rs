@@ -25,7 +25,7 @@ pub(super) fn read(
     byte: u64,
 ) -> impl Future<Output = ()> + use<> {
     let Fetch { first, memory, piggybacked, .. } = fetch;
-    let ticket = Ticket::of_flash(volume, first, read_ended);
+    let ticket = Ticket::elsewhere(volume, first..first + 1, read_ended);
     let volume = Arc::clone(volume);
     async move {
         piggyback(&volume, &piggybacked);

@@ -166,11 +166,7 @@ impl Ticket {
         ticket
     }
 
-    /// For a read of a block from the flash device.
-    fn of_flash(volume: &Arc<Volume>, block: u64, end: End) -> Self {
-        Self::elsewhere(volume, block..block + 1, end)
-    }
-
+    /// For a request to another device than the store.
     fn elsewhere(volume: &Arc<Volume>, blocks: Range<u64>, end: End) -> Self {
         let (losses, epoch) = (volume.losses.now(), volume.losses.epoch());
         let (volume, demand, has_ended) = (Arc::clone(volume), None, false);

@@ -321,15 +321,12 @@ pub(crate) async fn open_volume(
     let name = &config.name;
     let report = config.report.filter(|report| !report.is_nothing());
     let sender = report.map(|report| upstream::HintSender::new(report, config.block_bytes));
+    let others = upstream::upstream(upstream_options.clone(), config.reconnect, sender.clone());
     let options = OpenOptions {
         size: config.size,
         must_exist: !config.create,
         read_only: config.read_only,
-        upstream: Some(upstream::upstream(
-            upstream_options.clone(),
-            config.reconnect,
-            sender.clone(),
-        )),
+        upstream: Some(others),
         on_made: Some(Arc::new(says_what_is_made(name.clone()))),
         on_warning: Some(Arc::new({
             let volume = name.clone();
@@ -337,7 +334,8 @@ pub(crate) async fn open_volume(
         })),
         ..OpenOptions::default()
     };
-    let opening = surroundings.store(name).unwrap_or_else(|| config.store.open(options));
+    let given = surroundings.stores.as_ref().and_then(|give| give(name));
+    let opening = given.unwrap_or_else(|| config.store.open(options));
     let store = opening.await.map_err(|error| {
         let text = format!("volume {name}: {error}");
         match error.kind() {
@@ -348,7 +346,10 @@ pub(crate) async fn open_volume(
     })?;
     let mut config = config.clone();
     config.seed = surroundings.seed();
-    config.flash_part = surroundings.flash_part(&config, &*store).await;
+    config.flash_part = match &surroundings.flash {
+        Some(device) => device.part(&config, &*store).await,
+        None => None,
+    };
     config.eviction_sink = sender.clone().map(|sender| sender as _);
     let bytes = usize::try_from(config.memory_bytes()).map_err(|_| {
         ServeError::Plan(format!("volume {name}: the cache is larger than memory can be"))

@@ -10,8 +10,6 @@ use std::sync::Arc;
 use undercroft_nbd::Connector;
 use undercroft_store::{Answer, Store};
 
-use crate::config::VolumeConfig;
-use crate::flash::FlashPart;
 use crate::process::flash_device::FlashDevice;
 
 /// Opens a volume's store by the volume's name; `None`: open the configured one.
@@ -34,19 +32,6 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    pub(crate) fn store(&self, volume: &str) -> Option<OpeningStore> {
-        self.stores.as_ref().and_then(|give| give(volume))
-    }
-
-    /// A volume's part of the device for the level on flash, if there is one.
-    pub(crate) async fn flash_part(
-        &self,
-        config: &VolumeConfig,
-        store: &dyn Store,
-    ) -> Option<FlashPart> {
-        self.flash.as_ref()?.part(config, store).await
-    }
-
     /// A seed that clients cannot know, from the standard library's randomness.
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| RandomState::new().hash_one(0))

@@ -357,7 +357,8 @@ impl<T: Read> Read for Summed<T> {
 mod tests {
     use super::*;
 
-    fn head(folder: &Path) -> (StoreSpec, UnwrittenHead) {
+    /// A store, and a file with a block that it has not taken.
+    fn kept(folder: &Path) -> (StoreSpec, UnwrittenHead, PathBuf) {
         let image = folder.join("demo.img");
         fs::write(&image, vec![0; 16384]).unwrap();
         let store: StoreSpec = format!("file:{}", image.display()).parse().unwrap();
@@ -369,20 +370,17 @@ mod tests {
             why: "on purpose".to_owned(),
             files: file_marks(&store),
         };
-        (store, head)
-    }
-
-    fn kept() -> Vec<Kept> {
-        vec![Kept { offset: 4096, data: vec![7; 4096].into() }]
+        let path = folder.join("demo-1.unwritten");
+        let blocks = vec![Kept { offset: 4096, data: vec![7; 4096].into() }];
+        save(&path, &head, &blocks).unwrap();
+        (store, head, path)
     }
 
     #[tokio::test]
     async fn kept_blocks_go_to_their_store_once() {
         let folder = tempfile::tempdir().unwrap();
-        let (_, head) = head(folder.path());
-        let path = folder.path().join("demo-1.unwritten");
-        save(&path, &head, &kept()).unwrap();
-        assert_eq!(show_unwritten(&path).unwrap(), (head.clone(), vec![(4096, 4096)]));
+        let (_, head, path) = kept(folder.path());
+        assert_eq!(show_unwritten(&path).unwrap(), (head, vec![(4096, 4096)]));
         write_unwritten(&path, None).await.unwrap();
         let image = fs::read(folder.path().join("demo.img")).unwrap();
         assert!(image[4096..8192].iter().all(|&byte| byte == 7) && image[0] == 0);
@@ -393,9 +391,7 @@ mod tests {
     #[tokio::test]
     async fn old_blocks_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let (store, head) = head(folder.path());
-        let path = folder.path().join("demo-1.unwritten");
-        save(&path, &head, &kept()).unwrap();
+        let (store, _, path) = kept(folder.path());
         // Somebody else wrote to the file.
         fs::write(folder.path().join("demo.img"), vec![1; 16384]).unwrap();
         let refused = write_unwritten(&path, None).await.unwrap_err().to_string();
@@ -414,9 +410,7 @@ mod tests {
     #[test]
     fn damage_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let (_, head) = head(folder.path());
-        let path = folder.path().join("demo-1.unwritten");
-        save(&path, &head, &kept()).unwrap();
+        let (.., path) = kept(folder.path());
         let whole = fs::read(&path).unwrap();
         for at in (0..whole.len()).step_by(7) {
             let mut damaged = whole.clone();

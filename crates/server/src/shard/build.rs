@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use undercroft_frames::{Memory, Pools};
-use undercroft_level::placement::Placement;
 use undercroft_level::{Knowledge, Level};
 use undercroft_policy::Awareness;
 
@@ -23,11 +22,11 @@ use crate::shard::watchers::Watchers;
 
 impl VolumeConfig {
     /// What a shard is to know of its clients.
-    pub(super) fn knowledge(&self, cooperates: bool) -> Knowledge {
+    pub(super) fn knowledge(&self) -> Knowledge {
         let clients = self.client_blocks();
         Knowledge {
             // With access-based placement a content-aware policy always works with estimates.
-            estimates: self.estimate || !cooperates,
+            estimates: self.estimate || !self.cooperates(),
             client_blocks: clients.map(|blocks| blocks.div_ceil(self.shards.max(1))),
         }
     }
@@ -61,12 +60,10 @@ impl Shard {
         let capacity = config.shard_capacity(index);
         let frames = config.shard_frames(index, 0);
         let seed = config.seed.wrapping_add(u64::from(index));
-        let cooperates = config.shard_placement() != Placement::Access;
-        let awareness = Awareness::of(&config.policy);
-        let knowledge = config.knowledge(cooperates);
+        let (cooperates, awareness) = (config.cooperates(), Awareness::of(&config.policy));
         let mut level = config.level(capacity, seed)?;
         if cooperates || awareness.is_some() {
-            level = level.knowing_clients(awareness, knowledge, seed);
+            level = level.knowing_clients(awareness, config.knowledge(), seed);
         }
         let pool = memory.pool(frames, config.block_bytes as usize);
         let pool = pool.map_err(|e| VolumeError::Memory(config.name.clone(), e))?;

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use undercroft_frames::Pools;
-use undercroft_level::placement::{Placement, PlacementError};
+use undercroft_level::placement::PlacementError;
 
 use crate::config::VolumeConfig;
 use crate::shard::blocks::Blocks;
@@ -50,13 +50,12 @@ impl Shard {
         hasher: Option<Hasher>,
         fx: &mut Effects,
     ) -> Result<bool, PlacementError> {
-        let placement = config.shard_placement();
-        let cooperates = placement != Placement::Access;
+        let (placement, cooperates) = (config.shard_placement(), config.cooperates());
         let placed = self.blocks.watchers.placement.as_deref_mut().filter(|_| !cooperates);
         if placed.is_some_and(EvictionPlacement::stop_reloads) {
             return Ok(false);
         }
-        let knowledge = cooperates.then(|| config.knowledge(true));
+        let knowledge = cooperates.then(|| config.knowledge());
         self.blocks.level.replace(&config.policy, &placement, knowledge, seed)?;
         self.leave_evicted(fx);
         self.blocks.tell(&Event::Replaced);

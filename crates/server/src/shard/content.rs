@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::{Buf, Bytes};
 use undercroft_frames::{Frame, FrameMut};
@@ -11,6 +11,7 @@ use undercroft_store::{Buffer, Store};
 
 use crate::geometry::zeroes;
 use crate::job::BlockOp;
+use crate::lock::sleep_lock;
 
 /// The data of a block.
 #[derive(Debug, Default)]
@@ -250,7 +251,7 @@ impl Home {
     }
 
     fn places(&self) -> MutexGuard<'_, Vec<Option<Memory>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        sleep_lock(&self.0)
     }
 
     /// The memory in the order in which it was lent, or `None` if some has not been returned.

@@ -34,8 +34,7 @@ use hashbrown::HashMap;
 use undercroft_level::{Level, Request};
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
-use crate::geometry::Geometry;
-use crate::geometry::zeroes;
+use crate::geometry::{Geometry, zeroes};
 use crate::job::Job;
 use crate::shard::content::{Active, Content};
 use crate::shard::event::{Event, Goes, Leaving};
@@ -93,8 +92,10 @@ pub(crate) struct Digests {
     /// Digest by slot, of blocks without operations; 0: not known.
     of_slots: Vec<u64>,
     /// Of active blocks. Of those that are not in it no digest is known, and none will be computed.
-    of_active: HashMap<u64, Digest, foldhash::fast::RandomState>,
+    of_active: OfActive,
 }
+
+type OfActive = HashMap<u64, Digest, foldhash::fast::RandomState>;
 
 impl Digests {
     /// Digests for `slots` slots, all unknown.
@@ -232,11 +233,7 @@ impl Digests {
 }
 
 /// Sets the digest of an active block; 0: not known.
-fn know(
-    of_active: &mut HashMap<u64, Digest, foldhash::fast::RandomState>,
-    block: u64,
-    digest: u64,
-) {
+fn know(of_active: &mut OfActive, block: u64, digest: u64) {
     match digest {
         0 => _ = of_active.remove(&block),
         digest => _ = of_active.insert(block, Digest::Known(digest)),

@@ -295,9 +295,7 @@ impl FlashLevel {
         if self.leaving.is_empty() {
             return;
         }
-        self.level
-            .flash
-            .advance(clock::now().saturating_duration_since(self.began).as_micros() as u64);
+        self.level.flash.advance(clock::since(self.began).as_micros() as u64);
         let mut leaving = std::mem::take(&mut self.leaving);
         for Leaver { block, evidence, contents } in leaving.drain(..) {
             if geometry.len(block) as u64 != geometry.block_bytes() {

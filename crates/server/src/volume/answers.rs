@@ -89,7 +89,7 @@ impl Answers {
         let over = |outcome| Completion { source, ..asked.complete(outcome) };
         let Some(limit) = self.limit else { return self.answer_one(over(task.await)) };
         let mut task = std::pin::pin!(task);
-        let (mut time, mut before) = (limit.saturating_sub(passed(started)), left());
+        let (mut time, mut before) = (limit.saturating_sub(clock::since(started)), left());
         loop {
             if let Ok(outcome) = tokio::time::timeout(time, &mut task).await {
                 return self.answer_one(over(outcome));
@@ -115,16 +115,12 @@ impl Answers {
         what: impl Future<Output = T>,
     ) -> Result<T, Failed> {
         let Some(limit) = self.limit else { return Ok(what.await) };
-        let waited = tokio::time::timeout(limit.saturating_sub(passed(started)), what).await;
+        let waited = tokio::time::timeout(limit.saturating_sub(clock::since(started)), what).await;
         waited.map_err(|_| {
             drop(self.late.begin(0));
             too_late(limit)
         })
     }
-}
-
-fn passed(since: Instant) -> Duration {
-    clock::now().saturating_duration_since(since)
 }
 
 pub(super) fn too_late(limit: Duration) -> Failed {

@@ -184,11 +184,17 @@ impl FlashCommits {
     pub(super) async fn before_change(self: &Arc<Self>, blocks: &[RangeInclusive<u64>]) -> Change {
         self.running.fetch_add(1, Ordering::SeqCst);
         let change = Change(Arc::clone(self));
+        self.until_open(|| self.gate(blocks)).await;
+        change
+    }
+
+    /// Waits until a gate is open.
+    async fn until_open(&self, mut gate: impl FnMut() -> Gate + Send) {
         loop {
             let mut progress = pin!(self.progress.notified());
             progress.as_mut().enable();
-            match self.gate(blocks) {
-                Gate::Open => return change,
+            match gate() {
+                Gate::Open => return,
                 Gate::Sweeping => yield_now().await,
                 Gate::Shut => {
                     self.journals.wanted.notify_one();
@@ -234,22 +240,21 @@ impl FlashCommits {
     /// # Errors
     /// That cannot be written, and the store was not changed since, so a restart may find some.
     pub(super) async fn all_ended(&self) -> Result<(), String> {
-        let mut ends = vec![None; self.levels.count()];
-        while !self.is_over() {
-            let mut progress = pin!(self.progress.notified());
-            progress.as_mut().enable();
+        let (mut ends, mut is_over) = (vec![None; self.levels.count()], false);
+        let have_ended = || {
             let mut gate = Gate::Open;
+            is_over = self.is_over();
+            if is_over {
+                return gate;
+            }
             for (index, ends) in ends.iter_mut().enumerate() {
                 self.levels.with(index, &mut |flash| gate = gate.max(flash.have_ended(ends)));
             }
-            match gate {
-                Gate::Open => return Ok(()),
-                Gate::Sweeping => yield_now().await,
-                Gate::Shut => {
-                    self.journals.wanted.notify_one();
-                    let _ = timeout(TICK, progress).await;
-                }
-            }
+            gate
+        };
+        self.until_open(have_ended).await;
+        if !is_over {
+            return Ok(());
         }
         let said = sleep_lock(&self.stamps).may_say_until;
         match timeout(PATIENCE, self.store.version()).await {

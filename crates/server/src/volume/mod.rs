@@ -392,3 +392,6 @@ async fn forget(volume: Weak<Volume>, gone: u64) {
 fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -44,19 +44,6 @@ const PORTION_LEAST: usize = 4;
 /// Beside readers no more than so many, or twice the readers, are tried.
 const BESIDE_READERS: usize = 64;
 
-/// What is known when write-outs want to start. All numbers are requests, or blocks for a store
-/// that takes many writes at once.
-#[derive(Clone, Copy, Debug)]
-struct Situation {
-    /// Write-outs at the store.
-    writing: usize,
-    /// Reads that clients wait for, now or a moment ago.
-    reading: usize,
-    /// Whether somebody waits for write-outs.
-    is_pressing: bool,
-    aim: Aim,
-}
-
 /// Number of requests at the store that should be aimed at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aim {
@@ -66,9 +53,9 @@ enum Aim {
     Measure(usize),
 }
 
-/// Number of write-outs that may start.
-fn may_start(now: Situation) -> usize {
-    let Situation { writing, reading, is_pressing, aim } = now;
+/// Number of write-outs that may start beside `writing` others at the store, while clients wait for
+/// `reading` reads, now or a moment ago. `is_pressing`: somebody waits for write-outs.
+fn may_start(writing: usize, reading: usize, is_pressing: bool, aim: Aim) -> usize {
     let most = match (reading, aim) {
         // As many again wait at the store, so that it never lacks the next one.
         (0, Aim::Capacity(all)) => 2 * all,
@@ -333,7 +320,7 @@ impl Pace {
             return may_start_many(reading, state.syncing.is_some(), state.unsynced, aim);
         }
         let aim = state.capacity.aim(reading, now);
-        may_start(Situation { writing: state.writing, reading, is_pressing, aim })
+        may_start(state.writing, reading, is_pressing, aim)
     }
 
     /// Whether what was written must be flushed before more is written. If so, the caller flushes.
@@ -424,10 +411,6 @@ impl Drop for AtStore {
 mod tests {
     use super::*;
 
-    fn situation(writing: usize, reading: usize, is_pressing: bool, aim: Aim) -> usize {
-        may_start(Situation { writing, reading, is_pressing, aim })
-    }
-
     #[test]
     fn a_flush_that_is_given_up_holds_nothing_back() {
         let pace = Arc::new(Pace::new(true));
@@ -442,10 +425,10 @@ mod tests {
     #[test]
     fn without_readers_the_store_always_has_the_next_one() {
         for all in [1, 4, 64] {
-            assert_eq!(situation(0, 0, false, Aim::Capacity(all)), 2 * all);
-            assert_eq!(situation(2 * all - 1, 0, true, Aim::Capacity(all)), 1);
-            assert_eq!(situation(2 * all, 0, true, Aim::Capacity(all)), 0);
-            assert_eq!(situation(0, 0, false, Aim::Measure(all)), all, "not one more");
+            assert_eq!(may_start(0, 0, false, Aim::Capacity(all)), 2 * all);
+            assert_eq!(may_start(2 * all - 1, 0, true, Aim::Capacity(all)), 1);
+            assert_eq!(may_start(2 * all, 0, true, Aim::Capacity(all)), 0);
+            assert_eq!(may_start(0, 0, false, Aim::Measure(all)), all, "not one more");
         }
     }
 
@@ -453,14 +436,14 @@ mod tests {
     #[test]
     fn a_read_waits_for_few_and_write_outs_go_on() {
         for (all, reading, is_pressing) in cases(&[1, 4, 64], &[1, 2, 16, 200]) {
-            let most = situation(0, reading, is_pressing, Aim::Capacity(all));
+            let most = may_start(0, reading, is_pressing, Aim::Capacity(all));
             assert!(most >= 1, "they go on");
             let alone = reading.max(all);
             assert!(reading + most <= 2 * alone, "{all} {reading} {is_pressing}: {most}");
             if is_pressing {
                 assert!(2 * most >= reading, "half of the store: {all} {reading}: {most}");
             }
-            assert_eq!(situation(most, reading, is_pressing, Aim::Capacity(all)), 0);
+            assert_eq!(may_start(most, reading, is_pressing, Aim::Capacity(all)), 0);
         }
     }
 

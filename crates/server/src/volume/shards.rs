@@ -142,8 +142,7 @@ impl Shards {
             stats.in_progress += shard.blocks.active.len() as u64;
             stats.starved += shard.starved.len() as u64;
             stats.dirty += (shard.dirty.count() + shard.dirty.writing_count()) as u64;
-            let oldest = shard.dirty.oldest_change();
-            let age = oldest.map_or(0, |at| clock::now().saturating_duration_since(at).as_secs());
+            let age = shard.dirty.oldest_change().map_or(0, |at| clock::since(at).as_secs());
             stats.dirty_age_s = stats.dirty_age_s.max(age);
         }
         stats

@@ -178,7 +178,7 @@ impl Attached {
         // To be said again when it is written, or something else is.
         push(&mut self.memory.old, (block, data.clone()));
         match random.percent(80) {
-            true => self.say_one(Hint::Demote { block, rides: false, data }, random),
+            true => self.send(&[Hint::Demote { block, rides: false, data }], random),
             false => self.memory.saw(block, data),
         }
     }
@@ -202,7 +202,7 @@ impl Attached {
         };
         let times = random.between(1, 2);
         for _ in 0..times {
-            self.say_one(Hint::Demote { block, rides: false, data: data.clone() }, random);
+            self.send(&[Hint::Demote { block, rides: false, data: data.clone() }], random);
         }
     }
 
@@ -283,10 +283,6 @@ impl Attached {
             }
             _ => (any, made(FORGED - 1)),
         })
-    }
-
-    fn say_one(&mut self, hint: Hint, random: &mut Random) {
-        self.send(&[hint], random);
     }
 
     /// Sends a message, sometimes twice, and some time from now.

@@ -10,8 +10,8 @@ use undercroft_server::process::CacheShare;
 
 use crate::administrator;
 use crate::disk::{Cut, Disk, SECTOR};
-use crate::flash::FlashDisk;
 use crate::history::Event;
+use crate::node::OPENS;
 use crate::random::Random;
 use crate::scenario::Blow;
 use crate::tally::Tally;
@@ -26,9 +26,6 @@ const COME_BACK: Duration = Duration::from_secs(2);
 
 /// Within this time a volume with a short limit answers, some requests after another included.
 const IN_TIME: Duration = Duration::from_secs(40);
-
-/// In so long a volume of a service is open, also if a lease must expire first.
-const OPENS: Duration = Duration::from_secs(40);
 
 /// Until the clients have had enough; what was wrong.
 pub async fn run(world: Arc<World>, mut random: Random) -> Vec<String> {
@@ -145,7 +142,7 @@ async fn start(world: &Arc<World>, levels: Range<usize>) -> Result<(), String> {
     let disks = world.lowest().disks();
     if world.start_some(levels.clone()).await.is_err() {
         disks.iter().for_each(Disk::heal);
-        world.flash.iter().for_each(FlashDisk::heal);
+        world.flash.iter().for_each(|flash| flash.disk.repair());
         world.start_some(levels).await?;
     }
     if disks.iter().any(Disk::is_service) {

@@ -172,14 +172,14 @@ impl Disk {
 
     /// The server that has it is no more. The system beneath goes on: nothing is lost.
     pub fn abandon(&self) {
-        self.write_log.iter().for_each(|log| log.abandon());
+        self.write_log.iter().for_each(|log| log.disk.abandon());
         self.lock().owner += 1;
         self.shared.released.notify_waiters();
     }
 
     /// The power fails: the sectors that went back in time, with values that they had.
     pub fn cut(&self, cut: Cut) -> Vec<(u64, Value)> {
-        self.write_log.iter().for_each(|log| log.cut(cut));
+        self.write_log.iter().for_each(|log| drop(log.disk.cut(cut)));
         let mut state = self.lock();
         state.owner += 1;
         let State { volatile, durable, random, .. } = &mut *state;
@@ -265,7 +265,7 @@ impl Disk {
     /// It was asked too often for a run that goes forward.
     pub fn is_overrun(&self) -> bool {
         let is_overrun = self.lock().requests >= REQUESTS_MAX;
-        is_overrun || self.write_log.as_ref().is_some_and(|log| log.is_overrun())
+        is_overrun || self.write_log.as_ref().is_some_and(|log| log.disk.is_overrun())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use undercroft_server::process::{FlashConfig, FlashDevice};
 use undercroft_server::{FlashClock, FlashMedium};
 
-use crate::disk::{Cut, Disk, Habits, wall_ns};
+use crate::disk::{Disk, Habits, wall_ns};
 use crate::random::Random;
 use crate::report::Log;
 use crate::world::World;
@@ -61,7 +61,7 @@ impl FlashDraw {
 #[derive(Clone)]
 pub struct FlashDisk {
     pub draw: FlashDraw,
-    disk: Disk,
+    pub disk: Disk,
     clock: FlashClock,
 }
 
@@ -88,24 +88,6 @@ impl FlashDisk {
         let medium = FlashMedium::with_clock(store, Arc::clone(&self.clock));
         FlashDevice::over(medium, config, seed).await
     }
-
-    /// The server that has it is no more.
-    pub fn abandon(&self) {
-        self.disk.abandon();
-    }
-
-    /// The power fails.
-    pub fn cut(&self, cut: Cut) {
-        self.disk.cut(cut);
-    }
-
-    pub fn heal(&self) {
-        self.disk.repair();
-    }
-
-    pub fn is_overrun(&self) -> bool {
-        self.disk.is_overrun()
-    }
 }
 
 /// What is wrong with the device, now and then, until the clients have had enough.
@@ -130,6 +112,6 @@ pub async fn befall(world: Arc<World>, flash: FlashDisk, mut random: Random) {
             _ => faults.stalled = true,
         });
         sleep(Duration::from_millis(random.pick(&[20, 500, 3000, 15_000]))).await;
-        flash.heal();
+        flash.disk.repair();
     }
 }

@@ -27,7 +27,7 @@ const CLOSE_S: i64 = 3;
 
 /// Within this time volumes at a service are open, if nothing is wrong with it: a lease lasts 15 s,
 /// and requests of those that had it before may be late.
-const OPENS: Duration = Duration::from_secs(40);
+pub const OPENS: Duration = Duration::from_secs(40);
 
 pub struct Node {
     pub name: &'static str,
@@ -194,13 +194,13 @@ impl Node {
         let running = self.running.lock().await.take();
         running.iter().for_each(|running| self.count(Tally::of(&running.volumes())));
         drop(running);
-        self.flash.iter().for_each(FlashDisk::abandon);
+        self.flash.iter().for_each(|flash| flash.disk.abandon());
         self.log.line(|| format!("== {} is killed", self.name));
     }
 
     /// After a kill: its level on flash was without power, too.
     pub fn cut_flash(&self, cut: Cut) {
-        self.flash.iter().for_each(|flash| flash.cut(cut));
+        self.flash.iter().for_each(|flash| drop(flash.disk.cut(cut)));
     }
 
     /// Its connections to the server below are lost.

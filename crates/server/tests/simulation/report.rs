@@ -45,7 +45,7 @@ impl Log {
 }
 
 /// How a run went.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Report {
     pub seed: u64,
     pub requests: u64,

@@ -12,7 +12,6 @@ use crate::random::Random;
 use crate::report::{Log, Report};
 use crate::scenario::Scenario;
 use crate::seeds;
-use crate::tally::Tally;
 use crate::world::World;
 
 /// Most bytes of a run, frames not counted: what a server may hold with these clients, and what
@@ -49,17 +48,7 @@ fn run(seed: u64, is_shown: bool) -> Report {
     let mut scenario = Scenario::draw(&mut random);
     scenario.flash = scenario.flash.filter(|_| !seeds::is_without_flash(seed));
     scenario.write_log = scenario.write_log.filter(|_| !seeds::is_without_log(seed));
-    let text = scenario.to_string();
-    let mut report = Report {
-        seed,
-        requests: 0,
-        simulated: Default::default(),
-        peak_bytes: 0,
-        hash: 0,
-        tally: Tally::default(),
-        scenario: text,
-        faults: Vec::new(),
-    };
+    let mut report = Report { seed, scenario: scenario.to_string(), ..Report::default() };
     let log = runtime.block_on(async { Log::new(is_shown) });
     let world = runtime.block_on(async { World::new(scenario, &mut random, log.clone()) });
     let memory = allocation_counter::measure(|| {

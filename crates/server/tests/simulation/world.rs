@@ -138,7 +138,8 @@ impl World {
             faults.extend(self.last_look().await);
         }
         let disks = self.lowest().disks();
-        if disks.iter().any(Disk::is_overrun) || self.flash.iter().any(FlashDisk::is_overrun) {
+        let mut all = disks.iter().chain(self.flash.iter().map(|flash| &flash.disk));
+        if all.any(Disk::is_overrun) {
             faults.push("a disk is asked again and again, without end".to_owned());
         }
         faults.extend(disks.iter().flat_map(Disk::warnings));
@@ -168,7 +169,7 @@ impl World {
     async fn last_look(self: &Arc<World>) -> Vec<String> {
         let mut faults = Vec::new();
         self.lowest().disks().iter().for_each(Disk::heal);
-        self.flash.iter().for_each(FlashDisk::heal);
+        self.flash.iter().for_each(|flash| flash.disk.repair());
         if timeout(PATIENCE, self.calm()).await.is_err() {
             return vec!["a volume at a service does not come back".to_owned()];
         }

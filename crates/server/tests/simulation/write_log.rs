@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use undercroft_server::process::OpeningStore;
 use undercroft_store::{LogOptions, LogStore};
 
-use crate::disk::{Cut, Disk, Habits};
+use crate::disk::{Disk, Habits};
 use crate::random::Random;
 use crate::report::Log;
 
@@ -25,7 +25,7 @@ pub fn draw(random: &mut Random) -> Option<Habits> {
 /// The log of a volume.
 #[derive(Clone)]
 pub struct LogDisk {
-    disk: Disk,
+    pub disk: Disk,
     openings: Arc<AtomicU64>,
 }
 
@@ -50,19 +50,5 @@ impl LogDisk {
             let opened = LogStore::open(store.await?, medium.await?, options).await?;
             Ok(Arc::new(opened) as _)
         })
-    }
-
-    /// The server that has it is no more.
-    pub fn abandon(&self) {
-        self.disk.abandon();
-    }
-
-    /// The power fails.
-    pub fn cut(&self, cut: Cut) {
-        self.disk.cut(cut);
-    }
-
-    pub fn is_overrun(&self) -> bool {
-        self.disk.is_overrun()
     }
 }

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use undercroft_hints::{BlockRun, EvictFlags, Hint};
+use undercroft_hints::{BlockRun, Hint};
 use undercroft_nbd::Command;
 use undercroft_server::{CooperationStats, ReceivedHints, Volume, Write};
 
-use crate::common::{TestStore, flush, open, settle, write_of};
+use crate::common::{
+    BLOCK, READ, TestStore, ZERO, begin_as as begin, demote, evict, flush, open, say, settle,
+    write_of,
+};
 use crate::handed_over::{
-    BLOCK, NAMELESS, OTHER, begin, check, first, of, read_as, say, store, taken, volumes, whole,
-    write_as,
+    NAMELESS, OTHER, check, first, of, read_as, store, taken, volumes, whole, write_as,
 };
 
 const MOVE: &str = "eviction,on-hit=move";
-const ZERO: Command = Command::WriteZeroes { keep_allocated: false, fast: false };
 
 fn counted(volume: &Volume) -> CooperationStats {
     volume.stats().cooperation.unwrap()
@@ -67,12 +68,9 @@ async fn each_refusal_has_one_reason() {
     refused(&volume, 2, first(2));
     assert_eq!(reasons(), [2, 1, 0, 0, 0], "written in part");
     let mut busy = 0;
-    for (command, is_read) in [
-        (write_of(whole(0xaa)), false),
-        (ZERO, false),
-        (Command::Trim, false),
-        (crate::common::READ, true),
-    ] {
+    for (command, is_read) in
+        [(write_of(whole(0xaa)), false), (ZERO, false), (Command::Trim, false), (READ, true)]
+    {
         let held = if is_read { &store.hold_reads } else { &store.hold_writes };
         held.store(true, Ordering::SeqCst);
         let under_way = begin(&volume, OTHER, command, 3 * BLOCK, BLOCK);
@@ -99,22 +97,11 @@ async fn each_refusal_has_one_reason() {
     assert_eq!(reasons(), [2, 1, busy + 1, 4, 0]);
     read_as(&volume, NAMELESS, 6).await;
     let hints = vec![demote(6, first(6))];
-    volume.receive_hints(
-        NAMELESS,
-        ReceivedHints { hints, bytes: 0, arrived: Instant::now(), may_demote: false },
-    );
+    let arrived = Instant::now();
+    volume.receive_hints(NAMELESS, ReceivedHints { hints, bytes: 0, arrived, may_demote: false });
     assert_eq!(reasons(), [2, 1, busy + 1, 4, 1]);
     settle().await;
     volume.validate().unwrap();
-}
-
-fn evict(block: u64) -> Hint {
-    let (age_us, sequence, flags) = (0, 0, EvictFlags::default());
-    Hint::Evict { age_us, sequence, flags, runs: vec![BlockRun::new(block, 1).unwrap()] }
-}
-
-fn demote(block: u64, byte: u8) -> Hint {
-    Hint::Demote { block, rides: false, data: whole(byte).into() }
 }
 
 #[tokio::test]

@@ -5,16 +5,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::common::{
-    READ, Request, TestStore, ask, begin, config, flush, open, read, settle, write, write_of,
+    BLOCK, READ, Request, TestStore, ZERO, ask, begin, begin_as, config, flush, open, read, settle,
+    write, write_back, write_of,
 };
 use undercroft_nbd::CommandKind as Operation;
 use undercroft_nbd::{Command, Failure};
-use undercroft_server::{Answer, Caller, Source, Volume, Write};
+use undercroft_server::{Answer, Caller, Source, Volume, VolumeConfig, Write};
 
-const BLOCK: u64 = 4096;
-
-fn store_of(blocks: u64) -> Arc<TestStore> {
-    TestStore::new((blocks * BLOCK) as usize, 512, 1)
+/// A store of so many blocks, and a volume on it.
+fn opened(blocks: u64, config: VolumeConfig) -> (Arc<TestStore>, Arc<Volume>) {
+    let store = TestStore::new((blocks * BLOCK) as usize, 512, 1);
+    let volume = open(config, &store);
+    (store, volume)
 }
 
 fn reads(store: &TestStore) -> Vec<(u64, u64)> {
@@ -33,19 +35,9 @@ fn writes(store: &TestStore) -> Vec<(u64, u64)> {
     store.log().into_iter().filter_map(write).collect()
 }
 
-fn write_back(cache: u32) -> undercroft_server::VolumeConfig {
-    let mut config = config(cache, "lru");
-    config.write = Write::Back;
-    // The flusher keeps out of the way unless a test is about it.
-    config.dirty_age = Duration::from_secs(3600);
-    config.dirty_share = 1.0;
-    config
-}
-
 #[tokio::test]
 async fn a_miss_that_several_wait_for_is_read_once() {
-    let store = store_of(8);
-    let volume = open(config(4, "lru"), &store);
+    let (store, volume) = opened(8, config(4, "lru"));
     store.hold_reads.store(true, Ordering::SeqCst);
     let answers: Vec<_> = (0..5).map(|_| begin(&volume, READ, 0, BLOCK)).collect();
     settle().await;
@@ -62,8 +54,7 @@ async fn a_miss_that_several_wait_for_is_read_once() {
 
 #[tokio::test]
 async fn neighbouring_misses_of_a_request_are_one_store_read() {
-    let store = store_of(16);
-    let volume = open(config(16, "lru"), &store);
+    let (store, volume) = opened(16, config(16, "lru"));
     read(&volume, 4 * BLOCK, BLOCK).await.unwrap();
     read(&volume, 100, 9 * BLOCK).await.unwrap();
     assert_eq!(
@@ -76,10 +67,9 @@ async fn neighbouring_misses_of_a_request_are_one_store_read() {
 #[tokio::test]
 async fn a_frame_that_is_being_sent_is_not_overwritten() {
     for mode in [Write::Through, Write::Back] {
-        let store = store_of(8);
         let mut config = write_back(4);
         (config.write, config.spare_frames) = (mode, 1);
-        let volume = open(config, &store);
+        let (_, volume) = opened(8, config);
         write(&volume, 0, vec![1; BLOCK as usize]).await.unwrap();
         let Ok(Answer::Data(sent)) = begin(&volume, READ, 0, BLOCK).await.unwrap() else {
             panic!("no data");
@@ -102,10 +92,9 @@ async fn a_frame_that_is_being_sent_is_not_overwritten() {
 #[tokio::test]
 async fn clients_that_keep_their_replies_stall_nobody() {
     for mode in [Write::Through, Write::Back] {
-        let store = store_of(64);
         let mut config = write_back(8);
         (config.write, config.spare_frames) = (mode, 2);
-        let volume = open(config, &store);
+        let (_, volume) = opened(64, config);
         // All ten frames and more are held.
         let mut held = Vec::new();
         for block in 0..16 {
@@ -128,8 +117,7 @@ async fn clients_that_keep_their_replies_stall_nobody() {
 
 #[tokio::test]
 async fn a_failed_read_is_not_cached_and_reaches_those_who_waited() {
-    let store = store_of(8);
-    let volume = open(config(4, "lru"), &store);
+    let (store, volume) = opened(8, config(4, "lru"));
     store.hold_reads.store(true, Ordering::SeqCst);
     store.fail_reads.store(true, Ordering::SeqCst);
     let failing = [begin(&volume, READ, 0, BLOCK), begin(&volume, READ, 0, BLOCK)];
@@ -150,9 +138,8 @@ async fn a_failed_read_is_not_cached_and_reaches_those_who_waited() {
 /// A long read meets a bad sector; others wait for good blocks of it.
 #[tokio::test]
 async fn a_bad_block_fails_no_read_of_its_neighbours() {
-    let store = store_of(16);
+    let (store, volume) = opened(16, config(16, "lru"));
     store.bad_byte.store(7 * BLOCK, Ordering::SeqCst);
-    let volume = open(config(16, "lru"), &store);
     store.hold_reads.store(true, Ordering::SeqCst);
     let long = begin(&volume, READ, 0, 16 * BLOCK);
     let twice = |block, count| [(); 2].map(|()| begin(&volume, READ, block * BLOCK, count * BLOCK));
@@ -173,8 +160,7 @@ async fn a_bad_block_fails_no_read_of_its_neighbours() {
 
 #[tokio::test]
 async fn a_store_that_keeps_the_buffers_of_a_read_is_an_error() {
-    let store = store_of(8);
-    let volume = open(config(4, "lru"), &store);
+    let (store, volume) = opened(8, config(4, "lru"));
     store.keep_buffers.store(true, Ordering::SeqCst);
     assert!(read(&volume, 0, 2 * BLOCK).await.unwrap_err().contains("kept the memory"));
     store.keep_buffers.store(false, Ordering::SeqCst);
@@ -184,8 +170,7 @@ async fn a_store_that_keeps_the_buffers_of_a_read_is_an_error() {
 
 #[tokio::test]
 async fn a_failed_write_through_drops_the_copy() {
-    let store = store_of(8);
-    let volume = open(config(4, "lru"), &store);
+    let (store, volume) = opened(8, config(4, "lru"));
     write(&volume, 0, vec![1; BLOCK as usize]).await.unwrap();
     store.fail_writes.store(true, Ordering::SeqCst);
     assert!(write(&volume, 0, vec![2; BLOCK as usize]).await.is_err());
@@ -198,8 +183,7 @@ async fn a_failed_write_through_drops_the_copy() {
 
 #[tokio::test]
 async fn a_stalled_read_holds_up_nobody_else() {
-    let store = store_of(8);
-    let volume = open(config(4, "lru"), &store);
+    let (store, volume) = opened(8, config(4, "lru"));
     read(&volume, BLOCK, BLOCK).await.unwrap();
     store.hold_reads.store(true, Ordering::SeqCst);
     let stalled = begin(&volume, READ, 0, BLOCK);
@@ -213,8 +197,7 @@ async fn a_stalled_read_holds_up_nobody_else() {
 
 #[tokio::test]
 async fn a_dirty_victim_is_written_and_readable_all_the_time() {
-    let store = store_of(16);
-    let volume = open(write_back(2), &store);
+    let (store, volume) = opened(16, write_back(2));
     for block in 0..2_u64 {
         write(&volume, block * BLOCK, vec![block as u8 + 1; BLOCK as usize]).await.unwrap();
     }
@@ -236,8 +219,7 @@ async fn a_dirty_victim_is_written_and_readable_all_the_time() {
 
 #[tokio::test]
 async fn a_write_during_a_write_out_is_not_lost() {
-    let store = store_of(4);
-    let volume = open(write_back(4), &store);
+    let (store, volume) = opened(4, write_back(4));
     write(&volume, 0, vec![1; BLOCK as usize]).await.unwrap();
     store.hold_writes.store(true, Ordering::SeqCst);
     let first = begin(&volume, Command::Flush, 0, 0);
@@ -253,8 +235,7 @@ async fn a_write_during_a_write_out_is_not_lost() {
 
 #[tokio::test]
 async fn a_flush_writes_neighbours_together_and_tells_failures() {
-    let store = store_of(64);
-    let volume = open(write_back(64), &store);
+    let (store, volume) = opened(64, write_back(64));
     for block in [9, 3, 8, 10, 4_u64] {
         write(&volume, block * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
     }
@@ -272,18 +253,16 @@ async fn a_flush_writes_neighbours_together_and_tells_failures() {
 
 #[tokio::test]
 async fn dirty_blocks_are_written_by_age_and_by_share() {
-    let store = store_of(64);
     let mut config = write_back(64);
     config.dirty_age = Duration::from_millis(20);
-    let volume = open(config, &store);
+    let (store, volume) = opened(64, config);
     write(&volume, 0, vec![1; BLOCK as usize]).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!((writes(&store).len(), volume.stats().dirty), (1, 0));
 
-    let store = store_of(64);
     let mut config = write_back(64);
     config.dirty_share = 0.25;
-    let volume = open(config, &store);
+    let (store, volume) = opened(64, config);
     for block in 0..32_u64 {
         write(&volume, 2 * block * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
     }
@@ -294,10 +273,9 @@ async fn dirty_blocks_are_written_by_age_and_by_share() {
 
 #[tokio::test]
 async fn a_write_beyond_the_bounds_of_dirty_data_waits_for_the_store() {
-    let store = store_of(64);
     let mut config = write_back(64);
     config.dirty_max_share = 0.25;
-    let volume = open(config, &store);
+    let (store, volume) = opened(64, config);
     store.hold_writes.store(true, Ordering::SeqCst);
     for block in 0..16_u64 {
         write(&volume, 2 * block * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
@@ -325,10 +303,9 @@ async fn a_write_beyond_the_bounds_of_dirty_data_waits_for_the_store() {
 
 #[tokio::test]
 async fn writes_wait_for_the_store_while_an_old_change_does() {
-    let store = store_of(64);
     let mut config = write_back(64);
     config.dirty_max_age = Some(Duration::from_millis(200));
-    let volume = open(config, &store);
+    let (store, volume) = opened(64, config);
     write(&volume, 0, vec![1; BLOCK as usize]).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     write(&volume, 2 * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
@@ -341,11 +318,10 @@ async fn writes_wait_for_the_store_while_an_old_change_does() {
 
 #[tokio::test]
 async fn a_change_that_the_store_refuses_does_not_slow_the_others() {
-    let store = store_of(64);
     let mut config = write_back(64);
     config.dirty_age = Duration::from_millis(20);
     config.dirty_max_age = Some(Duration::from_millis(100));
-    let volume = open(config, &store);
+    let (store, volume) = opened(64, config);
     store.fail_writes.store(true, Ordering::SeqCst);
     write(&volume, 0, vec![1; BLOCK as usize]).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -356,16 +332,14 @@ async fn a_change_that_the_store_refuses_does_not_slow_the_others() {
 
 #[tokio::test]
 async fn a_bounded_write_without_a_slot_counts_too() {
-    let store = store_of(64);
     let mut config = write_back(16);
     config.placement = "eviction".parse().unwrap();
     config.dirty_max_share = 0.125;
-    let volume = open(config, &store);
+    let (store, volume) = opened(64, config);
     // A client that tells its evictions: what it writes has no slot here until it evicts it.
     let caller = Caller { client: 3, tells: true };
     let write = async |offset, bytes: usize| {
-        let (request, answer) = ask(write_of(vec![1; bytes]), offset, bytes as u64, false);
-        volume.serve(&mut vec![request], caller);
+        let answer = begin_as(&volume, caller, write_of(vec![1; bytes]), offset, bytes as u64);
         answer.await.unwrap().unwrap();
         (volume.stats().bounded_writes, volume.stats().dirty)
     };
@@ -382,12 +356,11 @@ async fn a_bounded_write_without_a_slot_counts_too() {
 #[tokio::test]
 async fn streams_pass_the_cache_of_all_shards_and_leave_right_copies() {
     for write_mode in [Write::Through, Write::Back] {
-        let store = store_of(2048);
         let mut config = config(512, "lru");
         (config.write, config.shards) = (write_mode, 4);
         config.stream_cutoff_bytes = 16 * BLOCK;
         config.read_ahead_bytes = 32 * BLOCK;
-        let volume = open(config, &store);
+        let (store, volume) = opened(2048, config);
         for block in 0..8 {
             read(&volume, 250 * block * BLOCK, BLOCK).await.unwrap();
         }
@@ -417,11 +390,9 @@ async fn streams_pass_the_cache_of_all_shards_and_leave_right_copies() {
 
 #[tokio::test]
 async fn zeroes_take_no_frame_and_no_store_read() {
-    let store = store_of(16);
-    let volume = open(config(4, "lru"), &store);
+    let (store, volume) = opened(16, config(4, "lru"));
     write(&volume, 0, vec![9; 4 * BLOCK as usize]).await.unwrap();
-    let how = Command::WriteZeroes { keep_allocated: false, fast: false };
-    begin(&volume, how, 100, 2 * BLOCK).await.unwrap().unwrap();
+    begin(&volume, ZERO, 100, 2 * BLOCK).await.unwrap().unwrap();
     let found = read(&volume, 0, 4 * BLOCK).await.unwrap();
     let zeroed = 100..100 + 2 * BLOCK as usize;
     assert!(found.iter().enumerate().all(|(at, &b)| (b == 0) == zeroed.contains(&at)));
@@ -432,8 +403,7 @@ async fn zeroes_take_no_frame_and_no_store_read() {
 
 #[tokio::test]
 async fn a_whole_volume_is_trimmed_or_zeroed_in_one_request() {
-    let store = store_of(20_000);
-    let volume = open(write_back(64), &store);
+    let (store, volume) = opened(20_000, write_back(64));
     write(&volume, 5 * BLOCK, vec![9; BLOCK as usize]).await.unwrap();
     let how = Command::WriteZeroes { keep_allocated: true, fast: true };
     begin(&volume, how, 0, 20_000 * BLOCK).await.unwrap().unwrap();
@@ -450,8 +420,7 @@ async fn a_whole_volume_is_trimmed_or_zeroed_in_one_request() {
 
 #[tokio::test]
 async fn cache_requests_prefetch_and_count_no_reads() {
-    let store = store_of(32);
-    let volume = open(config(16, "lru"), &store);
+    let (store, volume) = opened(32, config(16, "lru"));
     begin(&volume, Command::Cache, 0, 4 * BLOCK).await.unwrap().unwrap();
     settle().await;
     let stats = volume.stats();
@@ -467,8 +436,7 @@ async fn cache_requests_prefetch_and_count_no_reads() {
 
 #[tokio::test]
 async fn block_status_knows_dirty_blocks() {
-    let store = store_of(8);
-    let volume = open(write_back(8), &store);
+    let (_, volume) = opened(8, write_back(8));
     write(&volume, 2 * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
     let status = |one_extent| Command::BlockStatus { one_extent };
     let answer = begin(&volume, status(false), 10, 4 * BLOCK).await.unwrap().unwrap();
@@ -482,8 +450,7 @@ async fn block_status_knows_dirty_blocks() {
 
 #[tokio::test]
 async fn requests_out_of_range_or_to_a_read_only_volume_are_refused() {
-    let store = store_of(8);
-    let volume = open(config(4, "lru"), &store);
+    let (store, volume) = opened(8, config(4, "lru"));
     let fails = async |volume: &Arc<Volume>, command, offset, length| {
         begin(volume, command, offset, length).await.unwrap().unwrap_err().failure
     };
@@ -520,8 +487,7 @@ async fn a_volume_grows_over_an_uneven_end() {
 
 #[tokio::test]
 async fn closing_answers_what_is_under_way_and_refuses_the_rest() {
-    let store = store_of(8);
-    let volume = open(write_back(4), &store);
+    let (store, volume) = opened(8, write_back(4));
     write(&volume, 0, vec![1; BLOCK as usize]).await.unwrap();
     store.hold_reads.store(true, Ordering::SeqCst);
     let stalled = begin(&volume, READ, BLOCK, BLOCK);
@@ -541,8 +507,7 @@ async fn closing_answers_what_is_under_way_and_refuses_the_rest() {
 
 #[tokio::test]
 async fn requests_that_arrive_together_are_served_in_order() {
-    let store = store_of(8);
-    let volume = open(write_back(8), &store);
+    let (_, volume) = opened(8, write_back(8));
     let (mut asks, answers): (Vec<_>, Vec<_>) = [
         ask(write_of(vec![1; 16]), 0, 16, false),
         ask(READ, 0, 16, false),

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::common::{Random, TestStore, ask, begin, config, flush, open, read, seed, write};
-use tokio::runtime::Handle;
-use undercroft_frames::Memory;
+use crate::common::{
+    BLOCK, READ, Random, TestStore, ZERO, ask, begin, begin_as, config, flush, open, open_on, read,
+    seed, write,
+};
 use undercroft_level::Level;
 use undercroft_level::placement::Placement;
 use undercroft_nbd::Command;
 use undercroft_policy::{WriteMode, policies};
 use undercroft_server::{Answer, Caller, Volume, VolumeConfig, Write};
 use undercroft_store::{OpenOptions, StoreSpec};
-
-const BLOCK: u64 = 4096;
 
 async fn resize(volume: &Arc<Volume>, blocks: u32) {
     let next = VolumeConfig { cache_blocks: blocks, ..VolumeConfig::clone(&volume.now()) };
@@ -95,8 +94,7 @@ async fn a_cache_that_grows_amid_a_zeroed_range_keeps_none_of_its_blocks() {
             for block in (0..2048).rev() {
                 write(&volume, block * BLOCK, vec![1; 4096]).await.unwrap();
             }
-            let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
-            let zeroed = begin(&volume, zero, 0, ALL * BLOCK);
+            let zeroed = begin(&volume, ZERO, 0, ALL * BLOCK);
             for _ in 0..pause {
                 tokio::task::yield_now().await;
             }
@@ -152,10 +150,7 @@ async fn a_new_placement_is_in_force_at_once() {
     // A client that tells what it evicts leaves no room to what it has.
     let caller = Caller { client: 0, tells: true };
     let read_as = async |block: u64| {
-        let (request, answer) =
-            ask(Command::Read { one_chunk: false }, block * BLOCK, BLOCK, false);
-        volume.serve(&mut vec![request], caller);
-        answer.await.unwrap().unwrap();
+        begin_as(&volume, caller, READ, block * BLOCK, BLOCK).await.unwrap().unwrap();
     };
     for (round, placement) in ["eviction,on-hit=move", "access", "eviction"].into_iter().enumerate()
     {
@@ -216,7 +211,7 @@ async fn answers_that_are_being_sent_keep_their_frames() {
     for block in 0..32 {
         write(&volume, block * BLOCK, vec![block as u8 + 1; 4096]).await.unwrap();
     }
-    let answer = begin(&volume, Command::Read { one_chunk: false }, 0, 32 * BLOCK);
+    let answer = begin(&volume, READ, 0, 32 * BLOCK);
     let Ok(Answer::Data(pieces)) = answer.await.unwrap() else { panic!("no data") };
     resize(&volume, 2).await;
     for block in 0..32 {
@@ -312,8 +307,7 @@ async fn a_million_blocks_get_another_policy() {
         let empty = OpenOptions { size: Some(blocks * BLOCK), ..OpenOptions::default() };
         let store = "mem:".parse::<StoreSpec>().unwrap().open(empty).await.unwrap();
         let config = VolumeConfig { shards, ..config(blocks as u32, "lru") };
-        let memory = Memory::new(config.memory_bytes() as usize).unwrap();
-        let volume = Volume::open(config, store, &memory, Handle::current()).unwrap();
+        let volume = open_on(config, store);
         for first in (0..blocks).step_by(256) {
             read(&volume, first * BLOCK, 256 * BLOCK).await.unwrap();
         }

@@ -5,18 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{READ, begin, config, flush, write, write_of};
-use tokio::runtime::Handle;
+use crate::common::{self, BLOCK, READ, begin, flush, open_on, write, write_of};
 use tokio::time::timeout;
-use undercroft_frames::Memory;
 use undercroft_nbd::{Command, Failure};
-use undercroft_server::{Caller, Volume, VolumeConfig, Write};
+use undercroft_server::{Caller, Volume, VolumeConfig};
 use undercroft_store::{
     FailHandle, FailRule, FailStore, FailWith, Failure as Fails, MemoryStore, RequestKind, Store,
     Trigger,
 };
-
-const BLOCK: u64 = 4096;
 
 /// How long anything may take that ends at all.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,21 +24,15 @@ struct Fixture {
 }
 
 fn write_back(cache: u32) -> VolumeConfig {
-    let mut config = config(cache, "lru");
-    config.write = Write::Back;
-    config.dirty_age = Duration::from_secs(3600);
-    config.dirty_share = 1.0;
-    config.close_patience = Duration::from_millis(500);
-    config
+    let close_patience = Duration::from_millis(500);
+    VolumeConfig { close_patience, ..common::write_back(cache) }
 }
 
 fn fixture(config: VolumeConfig, rule: Option<FailRule>) -> Fixture {
     let memory = Arc::new(MemoryStore::new(64 << 20).unwrap());
     let store = FailStore::new(Arc::clone(&memory) as Arc<dyn Store>, rule);
     let faults = store.handle();
-    let frames = Memory::new(config.memory_bytes() as usize).unwrap();
-    let volume = Volume::open(config, Arc::new(store), &frames, Handle::current()).unwrap();
-    Fixture { volume, memory, faults }
+    Fixture { volume: open_on(config, Arc::new(store)), memory, faults }
 }
 
 fn bad(from: u64, to: u64) -> Option<FailRule> {

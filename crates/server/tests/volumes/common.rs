@@ -7,16 +7,18 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use undercroft_frames::Memory;
+use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::{Command, Reply};
 use undercroft_policy::Spec;
 use undercroft_server::{
-    Answer, Caller, EvictionSink, Failed, Outcome, TellStats, Volume, VolumeConfig,
+    Answer, Caller, EvictionSink, Failed, Outcome, ReceivedHints, TellStats, Volume, VolumeConfig,
+    Write,
 };
 use undercroft_store::{
     Answer as StoreAnswer, Buffer, Extent, Facts, ManyWrite, ManyWritten, Store, Version, Zeroing,
@@ -428,15 +430,37 @@ impl EvictionSink for Watcher {
     }
 }
 
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;
+
 /// A configuration of a small volume.
 pub fn config(cache_blocks: u32, policy: &str) -> VolumeConfig {
     VolumeConfig::new("test", cache_blocks, Spec::parse(policy).unwrap())
 }
 
+/// A configuration that writes back. The flusher keeps out of the way unless a test is about it.
+pub fn write_back(cache_blocks: u32) -> VolumeConfig {
+    let dirty_age = Duration::from_secs(3600);
+    VolumeConfig { write: Write::Back, dirty_age, dirty_share: 1.0, ..config(cache_blocks, "lru") }
+}
+
+/// A store of blocks that are each full of one byte.
+pub fn filled(blocks: u64, byte: impl Fn(u64) -> u8) -> Arc<TestStore> {
+    let store = TestStore::new((blocks * BLOCK) as usize, 512, 1);
+    for (block, bytes) in (0..).zip(store.inner.lock().unwrap().live.chunks_mut(BLOCK as usize)) {
+        bytes.fill(byte(block));
+    }
+    store
+}
+
 /// Opens a volume on a store.
 pub fn open(config: VolumeConfig, store: &Arc<TestStore>) -> Arc<Volume> {
+    open_on(config, Arc::new(Shared(Arc::clone(store))))
+}
+
+/// Opens a volume on any store.
+pub fn open_on(config: VolumeConfig, store: Arc<dyn Store>) -> Arc<Volume> {
     let memory = Memory::new(config.memory_bytes() as usize).unwrap();
-    let store = Arc::new(Shared(Arc::clone(store)));
     Volume::open(config, store, &memory, Handle::current()).unwrap()
 }
 
@@ -469,12 +493,41 @@ pub fn begin(
     offset: u64,
     length: u64,
 ) -> oneshot::Receiver<Outcome> {
+    begin_as(volume, Caller::default(), command, offset, length)
+}
+
+/// Begins a request of a client.
+pub fn begin_as(
+    volume: &Arc<Volume>,
+    caller: Caller,
+    command: Command,
+    offset: u64,
+    length: u64,
+) -> oneshot::Receiver<Outcome> {
     let (ask, answer) = ask(command, offset, length, false);
-    volume.serve(&mut vec![ask], Caller::default());
+    volume.serve(&mut vec![ask], caller);
     answer
 }
 
+/// A client tells something.
+pub fn say(volume: &Arc<Volume>, caller: Caller, hints: Vec<Hint>) {
+    let received = ReceivedHints { hints, bytes: 0, arrived: Instant::now(), may_demote: true };
+    volume.receive_hints(caller, received);
+}
+
+/// That a client has evicted a block.
+pub fn evict(block: u64) -> Hint {
+    let (age_us, sequence, flags) = (0, 0, EvictFlags::default());
+    Hint::Evict { age_us, sequence, flags, runs: vec![BlockRun::new(block, 1).unwrap()] }
+}
+
+/// A block full of one byte that a client has evicted.
+pub fn demote(block: u64, byte: u8) -> Hint {
+    Hint::Demote { block, rides: false, data: vec![byte; BLOCK as usize].into() }
+}
+
 pub const READ: Command = Command::Read { one_chunk: false };
+pub const ZERO: Command = Command::WriteZeroes { keep_allocated: false, fast: false };
 
 pub fn write_of(bytes: impl Into<Bytes>) -> Command {
     Command::Write { data: vec![bytes.into()] }

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::common::{READ, Random, TestStore, config, open, read, write_of};
+use crate::common::{BLOCK, READ, Random, TestStore, config, open, read, write_of};
 use undercroft_nbd::{Answer, Reply, Request};
 use undercroft_server::{Caller, Write};
 
-const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 4096;
 
 /// Of this thread: what others do on a busy machine does not count.

@@ -8,11 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{self, Random, TestStore, ask, config, open, seed, write_of};
-use undercroft_nbd::Command;
+use crate::common::{self, BLOCK, Random, TestStore, ask, config, open, seed, write_of};
 use undercroft_server::{Caller, Volume, Write};
 
-const BLOCK: u64 = 4096;
 const WRITERS: u64 = 3;
 const BLOCKS: u64 = 60;
 
@@ -66,9 +64,7 @@ async fn flusher(volume: Arc<Volume>, ledger: Arc<Ledger>, stop: Arc<AtomicBool>
     let mut random = Random::new(seed);
     while !stop.load(Ordering::SeqCst) {
         let before: Vec<u64> = ledger.answered.iter().map(|v| v.load(Ordering::SeqCst)).collect();
-        let (ask, answer) = ask(Command::Flush, 0, 0, false);
-        volume.serve(&mut vec![ask], Caller::default());
-        answer.await.unwrap().unwrap();
+        common::flush(&volume).await.unwrap();
         for (promised, version) in ledger.promised.iter().zip(before) {
             promised.fetch_max(version, Ordering::SeqCst);
         }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::common::{
-    READ, Random, Shared, TestStore, begin, config, flush, open, read, seed, settle, write,
-    write_of,
+    BLOCK, READ, Random, Shared, TestStore, ZERO, begin, config, flush, open, read, seed, settle,
+    write, write_of,
 };
-use undercroft_nbd::Command;
 use undercroft_policy::{Spec, WriteMode};
 use undercroft_server::{Answer, FlashMedium, FlashPart, FlashStats, Volume, VolumeConfig, Write};
 use undercroft_sim::{Config, FlashReport, LevelConfig, Lowest, Report, simulate};
@@ -18,7 +17,6 @@ use undercroft_trace::{
 };
 
 const BLOCKS: u64 = 512;
-const BLOCK: u64 = 4096;
 
 /// Requests as the simulator reads them.
 struct Requests(Meta, Vec<Record>, Vec<String>);
@@ -195,8 +193,7 @@ async fn no_read_is_stale_whatever_fails() {
                     3 if step % 8 == 0 => {
                         let count = 1 + random.below(96 - block);
                         model[block as usize..(block + count) as usize].fill(0);
-                        let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
-                        asked.push((block, begin(&volume, zero, offset, count * BLOCK), None));
+                        asked.push((block, begin(&volume, ZERO, offset, count * BLOCK), None));
                     }
                     _ => {
                         let expected = model[block as usize];

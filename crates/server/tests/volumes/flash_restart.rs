@@ -11,11 +11,10 @@ use undercroft_server::{FlashMedium, FlashPart, FlashPlace, Volume, VolumeConfig
 use undercroft_store::{Store as _, Version};
 
 use crate::common::{
-    READ, Random, Shared, TestStore, begin, config, flush, open, read, seed, settle, write,
-    write_of,
+    BLOCK, READ, Random, Shared, TestStore, ZERO, begin, config, flush, open, read, seed, settle,
+    write, write_of,
 };
 
-const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 3000;
 /// Of the part, for about 250 slots.
 const PART: u64 = 260 * BLOCK;
@@ -57,6 +56,12 @@ async fn begin_life_on(
     Life { volume, store, device, id, found }
 }
 
+/// A life with nothing before it.
+async fn first_life(config: VolumeConfig, random: &mut Random) -> Life {
+    let (store, device) = new_stores(random);
+    begin_life(config, store, device, None, random).await
+}
+
 /// A store and a device that nobody has used.
 fn new_stores(random: &mut Random) -> (Arc<TestStore>, Arc<TestStore>) {
     let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, random.next_u64());
@@ -96,11 +101,10 @@ async fn work(life: &Life, count: u32, random: &mut Random) {
     for step in 0..count {
         let block = if random.one_in(2) { random.below(300) } else { random.below(BLOCKS) };
         let bytes = (random.next_u64() | 1).to_le_bytes().repeat(BLOCK as usize / 8);
-        let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
         let (command, length) = match random.below(24) {
             0..=6 => (write_of(bytes), BLOCK),
             7 => (Command::Flush, 0),
-            8 if step == 0 => (zero, (1 + random.below(BLOCKS - block)) * BLOCK),
+            8 if step == 0 => (ZERO, (1 + random.below(BLOCKS - block)) * BLOCK),
             9 => (Command::Trim, BLOCK),
             _ => (READ, BLOCK),
         };
@@ -161,8 +165,7 @@ async fn nothing_old_is_read_after_a_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_in_order_keeps_what_lies_there_and_a_foreign_change_nothing() {
     let mut random = Random::new(seed());
-    let (store, device) = new_stores(&mut random);
-    let life = begin_life(config(16, "lru"), store, device, None, &mut random).await;
+    let life = first_life(config(16, "lru"), &mut random).await;
     assert_eq!(life.found, Err("nobody used it before".to_owned()));
     for block in 0..200 {
         write(&life.volume, block * BLOCK, vec![block as u8; BLOCK as usize]).await.unwrap();
@@ -192,8 +195,7 @@ async fn an_end_in_order_keeps_what_lies_there_and_a_foreign_change_nothing() {
 async fn a_journal_that_cannot_be_written_is_done_without() {
     for hangs in [false, true] {
         let mut random = Random::new(seed());
-        let (store, device) = new_stores(&mut random);
-        let life = begin_life(config(16, "lru"), store, device, None, &mut random).await;
+        let life = first_life(config(16, "lru"), &mut random).await;
         for block in 0..100 {
             write(&life.volume, block * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
         }
@@ -219,12 +221,15 @@ async fn a_journal_that_cannot_be_written_is_done_without() {
     }
 }
 
-/// Waits until so many blocks would be found after a restart.
-async fn until_durable(life: &Life, least: u64) {
+/// Reads 200 blocks, and waits until most of them would be found after a restart.
+async fn put_on_flash(life: &Life) {
+    for block in 0..200 {
+        read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
+    }
     let durable = || life.volume.stats().flash.unwrap().durable;
     for _ in 0..600 {
         flush(&life.volume).await.unwrap();
-        if durable() >= least {
+        if durable() >= 150 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -236,12 +241,8 @@ async fn until_durable(life: &Life, least: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drop_without_a_journal_is_an_error() {
     let mut random = Random::new(seed());
-    let (store, device) = new_stores(&mut random);
-    let life = begin_life(config(16, "lru"), store, device, None, &mut random).await;
-    for block in 0..200 {
-        read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
-    }
-    until_durable(&life, 150).await;
+    let life = first_life(config(16, "lru"), &mut random).await;
+    put_on_flash(&life).await;
     life.device.fail_writes.store(true, Ordering::SeqCst);
     let refused = life.volume.drop_cached().await.unwrap_err();
     assert!(refused.contains("cannot be ended for good"), "{refused}");
@@ -258,12 +259,8 @@ async fn a_drop_without_a_journal_is_an_error() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stamp_of_an_earlier_server_is_waited_for() {
     let mut random = Random::new(seed());
-    let (store, device) = new_stores(&mut random);
-    let first = begin_life(config(16, "lru"), store, device, None, &mut random).await;
-    for block in 0..200 {
-        read(&first.volume, block * BLOCK, BLOCK).await.unwrap();
-    }
-    until_durable(&first, 150).await;
+    let first = first_life(config(16, "lru"), &mut random).await;
+    put_on_flash(&first).await;
     // The stamp of a commit reaches as far ahead as twice the time of the one before, and farther.
     first.device.flush_ms.store(3000, Ordering::SeqCst);
     let pages = || first.volume.stats().flash.unwrap().journal_pages;
@@ -308,10 +305,7 @@ async fn a_clock_that_is_set_back_lets_no_foreign_change_pass() {
     let medium = FlashMedium::with_clock(Arc::new(Shared(Arc::clone(&device))), clock);
     let stores = (store, device);
     let life = begin_life_on(medium, config(16, "lru"), stores, None, &mut random).await;
-    for block in 0..200 {
-        read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
-    }
-    until_durable(&life, 150).await;
+    put_on_flash(&life).await;
     write(&life.volume, 0, vec![1; BLOCK as usize]).await.unwrap();
     ahead_s.store(0, Ordering::SeqCst);
     // A stamp is made within half a second, and over after two more.
@@ -329,14 +323,9 @@ async fn what_was_dropped_stays_away() {
     let mut random = Random::new(seed());
     for (shards, ends, writes) in [(1, true, false), (2, false, true), (2, false, false)] {
         let what = format!("{shards} shards, ends: {ends}, writes: {writes}");
-        let (store, device) = new_stores(&mut random);
-        let mut config = config(16, "lru");
-        config.shards = shards;
-        let life = begin_life(config.clone(), store, device, None, &mut random).await;
-        for block in 0..200 {
-            read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
-        }
-        until_durable(&life, 150).await;
+        let config = VolumeConfig { shards, ..config(16, "lru") };
+        let life = first_life(config.clone(), &mut random).await;
+        put_on_flash(&life).await;
         life.store.put(0, &vec![7; (BLOCKS * BLOCK) as usize], true);
         let dropping = life.volume.drop_cached();
         if writes {
@@ -359,8 +348,7 @@ async fn what_was_dropped_stays_away() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_device_holds_no_write_up_for_ever() {
     let mut random = Random::new(seed());
-    let (store, device) = new_stores(&mut random);
-    let life = begin_life(config(16, "lru"), store, device, None, &mut random).await;
+    let life = first_life(config(16, "lru"), &mut random).await;
     life.device.flush_ms.store(1300, Ordering::SeqCst);
     let began = Instant::now();
     for block in 0..3 {
@@ -376,12 +364,8 @@ async fn a_slow_device_holds_no_write_up_for_ever() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_commit_ends_many_copies() {
     let mut random = Random::new(seed());
-    let (store, device) = new_stores(&mut random);
-    let life = begin_life(config(16, "lru"), store, device, None, &mut random).await;
-    for block in 0..200 {
-        read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
-    }
-    until_durable(&life, 150).await;
+    let life = first_life(config(16, "lru"), &mut random).await;
+    put_on_flash(&life).await;
     let counts = || life.volume.stats().flash.unwrap();
     let (before, began) = (counts(), Instant::now());
     for block in (0..BLOCKS).cycle() {

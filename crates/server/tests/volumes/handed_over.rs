@@ -4,17 +4,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
-use bytes::Bytes;
-use tokio::sync::oneshot;
-use undercroft_hints::{BlockRun, EvictFlags, Hint};
+use undercroft_hints::{BlockRun, Hint};
 use undercroft_nbd::Command;
-use undercroft_server::{Answer, Caller, Outcome, ReceivedHints, Volume, VolumeConfig, Write};
+use undercroft_server::{Answer, Caller, Outcome, Volume, VolumeConfig, Write};
 
-use crate::common::{READ, TestStore, ask, config, flush, open, settle, write_of};
+use crate::common::{
+    BLOCK, READ, TestStore, ZERO, begin_as as begin, config, demote, evict, filled, flush, open,
+    say, settle, write_of,
+};
 
-pub(crate) const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 64;
 
 /// All connections without an id.
@@ -30,13 +29,7 @@ pub(crate) fn first(block: u64) -> u8 {
 }
 
 pub(crate) fn store() -> Arc<TestStore> {
-    let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, 1);
-    let mut images = store.inner.lock().unwrap();
-    for (block, bytes) in (0..).zip(images.live.chunks_mut(BLOCK as usize)) {
-        bytes.fill(first(block));
-    }
-    drop(images);
-    store
+    filled(BLOCKS, first)
 }
 
 /// A volume with each placement and in each write mode.
@@ -58,21 +51,7 @@ pub(crate) fn volumes() -> Vec<(String, Arc<TestStore>, Arc<Volume>)> {
 }
 
 pub(crate) fn of(placement: &str) -> VolumeConfig {
-    let mut config = config(8, "lru");
-    config.placement = placement.parse().unwrap();
-    config
-}
-
-pub(crate) fn begin(
-    volume: &Arc<Volume>,
-    caller: Caller,
-    command: Command,
-    offset: u64,
-    length: u64,
-) -> oneshot::Receiver<Outcome> {
-    let (one, answer) = ask(command, offset, length, false);
-    volume.serve(&mut vec![one], caller);
-    answer
+    VolumeConfig { placement: placement.parse().unwrap(), ..config(8, "lru") }
 }
 
 pub(crate) async fn read_as(volume: &Arc<Volume>, caller: Caller, block: u64) -> Vec<u8> {
@@ -101,18 +80,11 @@ pub(crate) fn whole(byte: u8) -> Vec<u8> {
     vec![byte; BLOCK as usize]
 }
 
-pub(crate) fn say(volume: &Arc<Volume>, caller: Caller, hints: Vec<Hint>) {
-    volume.receive_hints(
-        caller,
-        ReceivedHints { hints, bytes: 0, arrived: Instant::now(), may_demote: true },
-    );
-}
-
 /// Hands a block over: whether it was taken.
 pub(crate) fn taken(volume: &Arc<Volume>, caller: Caller, block: u64, data: Vec<u8>) -> bool {
     let counts = || volume.stats().cooperation.map(|c| (c.demotions_accepted, c.demotions_refused));
     let before = counts().unwrap();
-    say(volume, caller, vec![Hint::Demote { block, rides: false, data: Bytes::from(data) }]);
+    say(volume, caller, vec![Hint::Demote { block, rides: false, data: data.into() }]);
     volume.validate().unwrap();
     let after = counts().unwrap();
     assert_eq!(after.0 + after.1, before.0 + before.1 + 1);
@@ -219,11 +191,8 @@ async fn a_partial_write_of_a_resident_block_makes_the_new_content_known() {
 
 #[tokio::test]
 async fn nothing_is_taken_while_the_block_changes() {
-    let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
     for placement in PLACEMENTS {
-        for (command, after) in
-            [(write_of(whole(0xaa)), 0xaa), (zero.clone(), 0), (Command::Trim, 0)]
-        {
+        for (command, after) in [(write_of(whole(0xaa)), 0xaa), (ZERO, 0), (Command::Trim, 0)] {
             let what = format!("{placement} {command:.20?}");
             let store = store();
             let volume = open(of(placement), &store);
@@ -247,9 +216,7 @@ async fn nothing_is_taken_while_the_block_changes() {
 /// A write that came before a range ends after it was registered: it is no proof of anything.
 #[tokio::test]
 async fn a_write_that_a_range_waits_for_proves_nothing() {
-    for (command, after) in
-        [(Command::WriteZeroes { keep_allocated: false, fast: false }, 0), (Command::Trim, 0)]
-    {
+    for (command, after) in [(ZERO, 0), (Command::Trim, 0)] {
         for placement in PLACEMENTS {
             let store = store();
             let volume = open(of(placement), &store);
@@ -284,9 +251,7 @@ async fn nothing_is_taken_while_the_block_is_read() {
         settle().await;
         read_as(&volume, NAMELESS, 2).await;
         store.hold_reads.store(true, Ordering::SeqCst);
-        let (age_us, sequence, flags) = (0, 0, EvictFlags::default());
-        let runs = vec![BlockRun::new(2, 1).unwrap()];
-        say(&volume, NAMELESS, vec![Hint::Evict { age_us, sequence, flags, runs }]);
+        say(&volume, NAMELESS, vec![evict(2)]);
         settle().await;
         assert!(!taken(&volume, NAMELESS, 2, whole(first(2))), "{placement}: a reload");
         store.release();
@@ -412,8 +377,7 @@ async fn staged_data_does_not_outlive_a_range() {
     store.hold_writes.store(true, Ordering::SeqCst);
     let first = begin(&volume, NAMELESS, write_of(whole(1)), block * BLOCK, BLOCK);
     settle().await;
-    let zeroes = Command::WriteZeroes { keep_allocated: false, fast: false };
-    let second = begin(&volume, NAMELESS, zeroes, block * BLOCK, BLOCK);
+    let second = begin(&volume, NAMELESS, ZERO, block * BLOCK, BLOCK);
     settle().await;
     // Its other bytes would have to be read, and cannot be.
     let third = begin(&volume, NAMELESS, write_of(vec![3; 100]), block * BLOCK + 10, 100);
@@ -423,9 +387,7 @@ async fn staged_data_does_not_outlive_a_range() {
     assert!(first.await.unwrap().is_ok() && second.await.unwrap().is_ok());
     assert!(third.await.unwrap().is_err());
     store.fail_reads.store(false, Ordering::SeqCst);
-    let runs = vec![BlockRun::new(block, 1).unwrap()];
-    let flags = EvictFlags::default();
-    say(&volume, NAMELESS, vec![Hint::Evict { age_us: 0, sequence: 1, flags, runs }]);
+    say(&volume, NAMELESS, vec![evict(block)]);
     settle().await;
     check(&volume, &store, block, &whole(0), "a block that was zeroed").await;
 }
@@ -437,18 +399,12 @@ async fn hits_are_counted_by_how_their_blocks_came() {
     config.write = Write::Through;
     config.reload_at_once = true;
     let volume = open(config, &store);
-    let evict = |block| {
-        let (runs, flags) = (vec![BlockRun::new(block, 1).unwrap()], EvictFlags::default());
-        Hint::Evict { age_us: 0, sequence: block as u32, flags, runs }
-    };
     for block in [1, 2] {
         read_as(&volume, NAMELESS, block).await;
     }
     write_as(&volume, NAMELESS, 3, 0, whole(3)).await.unwrap();
     settle().await;
-    let data = Bytes::from(whole(first(1)));
-    let handed_over = Hint::Demote { block: 1, rides: false, data };
-    say(&volume, NAMELESS, vec![handed_over, evict(2), evict(3)]);
+    say(&volume, NAMELESS, vec![demote(1, first(1)), evict(2), evict(3)]);
     settle().await;
     let counts = || volume.stats().cooperation.unwrap();
     let hits = |c: undercroft_server::CooperationStats| {

@@ -11,9 +11,8 @@ use tokio::time::sleep;
 use undercroft_server::Volume;
 use undercroft_server::process::{OpeningStore, Running, ServerConfig, Settings, Surroundings};
 
-use crate::common::{Shared, TestStore, read, write};
+use crate::common::{BLOCK, Shared, TestStore, read, write};
 
-const BLOCK: u64 = 4096;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A server with volumes in memory, and what they may have together.

@@ -8,10 +8,8 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use undercroft_store::{Answer as StoreAnswer, Buffer, Extent, Facts, OnLoss, Store, Zeroing};
 
-use crate::common::{Request, Shared, TestStore};
+use crate::common::{BLOCK, Request, Shared, TestStore};
 
-/// Bytes of a block.
-pub(crate) const BLOCK: u64 = 4096;
 const SIZE: usize = 256 * BLOCK as usize;
 
 /// Answers of a kind that wait, after the request has taken effect.

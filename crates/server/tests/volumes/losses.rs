@@ -3,23 +3,27 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::oneshot::Receiver;
-use undercroft_frames::Memory;
-use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::{Command, Export, Peer, Session};
-use undercroft_server::{
-    Answer, Caller, Outcome, ReceivedHints, Volume, VolumeConfig, VolumeExport, Write,
-};
+use undercroft_server::{Answer, Caller, Outcome, Volume, VolumeConfig, VolumeExport, Write};
 
-use crate::common::{self, READ, Request, ask, config, settle, write_of};
-use crate::losing::{BLOCK, Handed, Losing};
+use crate::common::{
+    self, BLOCK, READ, Request, ZERO, ask, begin_as, config, evict, open_on, say, settle, write_of,
+};
+use crate::losing::{Handed, Losing};
 
 fn open(config: VolumeConfig, store: &Arc<Losing>) -> Arc<Volume> {
-    let memory = Memory::new(config.memory_bytes() as usize).unwrap();
-    Volume::open(config, Arc::new(Handed(Arc::clone(store))), &memory, Handle::current()).unwrap()
+    open_on(config, Arc::new(Handed(Arc::clone(store))))
+}
+
+/// A store, a volume on it, and a connection.
+fn start(config: VolumeConfig) -> (Arc<Losing>, Arc<Volume>, Client) {
+    let store = Losing::new();
+    let volume = open(config, &store);
+    let client = Client::new(&volume);
+    (store, volume, client)
 }
 
 fn through() -> VolumeConfig {
@@ -99,9 +103,7 @@ async fn until(mut holds: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn what_is_read_after_a_loss_is_what_the_store_has() {
-    let store = Losing::new();
-    let volume = open(through(), &store);
-    let mut client = Client::new(&volume);
+    let (store, volume, mut client) = start(through());
     client.write(1, 1).await;
     client.write(2, 1).await;
     client.flush().await.unwrap();
@@ -118,9 +120,7 @@ async fn what_is_read_after_a_loss_is_what_the_store_has() {
 
 #[tokio::test]
 async fn a_block_that_was_driven_out_and_read_back_leaves_as_well() {
-    let store = Losing::new();
-    let volume = open(through(), &store);
-    let mut client = Client::new(&volume);
+    let (store, volume, mut client) = start(through());
     client.write(1, 2).await;
     for block in 20..60 {
         client.read(block).await;
@@ -135,9 +135,7 @@ async fn a_block_that_was_driven_out_and_read_back_leaves_as_well() {
 
 #[tokio::test]
 async fn more_changes_than_are_remembered_empty_the_cache() {
-    let store = Losing::new();
-    let volume = open(through(), &store);
-    let mut client = Client::new(&volume);
+    let (store, volume, mut client) = start(through());
     client.write(1, 2).await;
     for block in 20..60 {
         client.write(block, 3).await;
@@ -152,15 +150,12 @@ async fn more_changes_than_are_remembered_empty_the_cache() {
 
 #[tokio::test]
 async fn zeroes_and_trims_can_be_lost_too() {
-    let store = Losing::new();
-    let volume = open(through(), &store);
-    let mut client = Client::new(&volume);
+    let (store, volume, mut client) = start(through());
     for block in 0..8 {
         client.write(block, 1).await;
     }
     client.flush().await.unwrap();
-    let zeroes = Command::WriteZeroes { keep_allocated: false, fast: false };
-    done(client.begin(zeroes, 0, 2 * BLOCK, false)).await.unwrap();
+    done(client.begin(ZERO, 0, 2 * BLOCK, false)).await.unwrap();
     done(client.begin(Command::Trim, 4 * BLOCK, 2 * BLOCK, false)).await.unwrap();
     for block in [0, 1, 4, 5] {
         assert_eq!(client.read(block).await, 0);
@@ -202,18 +197,11 @@ async fn a_reload_that_was_joined_before_a_loss_is_made_again() {
     let volume = open(VolumeConfig { placement, ..through() }, &store);
     settle().await;
     let caller = Caller { client: 3, tells: true };
-    let begin = |command| {
-        let (request, answer) = ask(command, BLOCK, BLOCK, false);
-        volume.serve(&mut vec![request], caller);
-        answer
-    };
+    let begin = |command| begin_as(&volume, caller, command, BLOCK, BLOCK);
     begin(write_of(vec![2; BLOCK as usize])).await.unwrap().unwrap();
     assert_eq!(content(begin(READ)).await, 2);
     store.answers.hold();
-    let (flags, runs) = (EvictFlags::default(), vec![BlockRun::new(1, 1).unwrap()]);
-    let hints = vec![Hint::Evict { age_us: 0, sequence: 0, flags, runs }];
-    let arrived = Instant::now();
-    volume.receive_hints(caller, ReceivedHints { hints, bytes: 0, arrived, may_demote: true });
+    say(&volume, caller, vec![evict(1)]);
     settle().await;
     let joins = begin(READ);
     settle().await;
@@ -288,9 +276,7 @@ async fn a_loss_that_nobody_was_told_of_is_told_to_the_next_session() {
 
 #[tokio::test]
 async fn flushes_that_are_under_way_together_tell_it_together() {
-    let store = Losing::new();
-    let volume = open(through(), &store);
-    let mut client = Client::new(&volume);
+    let (store, _volume, mut client) = start(through());
     client.write(1, 1).await;
     store.flushes.hold();
     let begin = |client: &mut Client| client.begin(Command::Flush, 0, 0, false);
@@ -317,9 +303,7 @@ async fn a_volume_without_a_cache_tells_it() {
 
 #[tokio::test]
 async fn write_back_loses_nothing_between_a_write_out_and_its_flush() {
-    let store = Losing::new();
-    let volume = open(back(), &store);
-    let mut client = Client::new(&volume);
+    let (store, volume, mut client) = start(back());
     for block in 0..4 {
         client.write(block, 5).await;
     }
@@ -366,16 +350,13 @@ async fn write_back_flushes_below_by_itself() {
 
 #[tokio::test]
 async fn write_back_makes_durable_at_once_what_goes_past_the_dirty_blocks() {
-    let store = Losing::new();
-    let volume = open(VolumeConfig { write_allocate: false, ..back() }, &store);
-    let mut client = Client::new(&volume);
+    let (store, _volume, mut client) = start(VolumeConfig { write_allocate: false, ..back() });
     for block in 0..8 {
         client.write(block, 1).await;
     }
     // A miss that is not taken in goes to the store.
     assert_eq!(store.durable(0), 1);
-    let zeroes = Command::WriteZeroes { keep_allocated: false, fast: false };
-    done(client.begin(zeroes, 0, 2 * BLOCK, false)).await.unwrap();
+    done(client.begin(ZERO, 0, 2 * BLOCK, false)).await.unwrap();
     done(client.begin(Command::Trim, 2 * BLOCK, 2 * BLOCK, false)).await.unwrap();
     store.lose();
     for block in 0..4 {
@@ -402,8 +383,7 @@ async fn write_back_with_losses_at_any_moment() {
             0 => store.lose(),
             1 => client.flush().await.unwrap(),
             2 => {
-                let zeroes = Command::WriteZeroes { keep_allocated: false, fast: false };
-                done(client.begin(zeroes, block * BLOCK, BLOCK, false)).await.unwrap();
+                done(client.begin(ZERO, block * BLOCK, BLOCK, false)).await.unwrap();
                 model[block as usize] = 0;
             }
             3..11 => {

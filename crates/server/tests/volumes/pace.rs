@@ -8,19 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use undercroft_frames::Memory;
 use undercroft_server::{Volume, VolumeConfig, Write};
 use undercroft_store::{
     Answer, Buffer, Delay, DelayStore, Extent, Facts, ManyWrite, ManyWritten, MemoryStore, Store,
     Zeroing,
 };
 
-use crate::common::{Random, begin, config, flush, read, write_of};
+use crate::common::{BLOCK, Random, begin, config, flush, open_on, read, write_of};
 
-const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 1 << 16;
 const CACHE: u32 = 4096;
 const WRITES: u64 = 6000;
@@ -30,17 +27,13 @@ const SERVICE: Duration = Duration::from_millis(5);
 const RAMP: Duration = Duration::from_millis(100);
 
 fn back() -> VolumeConfig {
-    let mut config = config(CACHE, "lru");
-    config.write = Write::Back;
-    config
+    VolumeConfig { write: Write::Back, ..config(CACHE, "lru") }
 }
 
 fn volume(config: VolumeConfig, queue: Option<u32>, max: Duration) -> Arc<Volume> {
     let store = Arc::new(MemoryStore::new(BLOCKS * BLOCK).unwrap());
     let delay = Delay { min: SERVICE, max, queue, seed: 1 };
-    let store = Arc::new(DelayStore::new(store, delay).unwrap());
-    let memory = Memory::new(config.memory_bytes() as usize).unwrap();
-    Volume::open(config, store, &memory, Handle::current()).unwrap()
+    open_on(config, Arc::new(DelayStore::new(store, delay).unwrap()))
 }
 
 /// Readers of blocks that nobody has read before, each with one request at a time.
@@ -289,9 +282,7 @@ async fn a_flush_of_a_file_is_felt_by_no_reader() {
         let memory = MemoryStore::new(BLOCKS * BLOCK).unwrap();
         let (unsynced, disk) = (AtomicU64::new(0), Arc::default());
         let store = Arc::new(Buffered { memory, unsynced, disk });
-        let config = back();
-        let memory = Memory::new(config.memory_bytes() as usize).unwrap();
-        let volume = Volume::open(config, store, &memory, Handle::current()).unwrap();
+        let volume = open_on(back(), store);
         let readers = Readers::new(&volume, count);
         sleep(Duration::from_millis(100)).await;
         let began = Instant::now();

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    READ, Random, TestStore, Watcher, ask, config, flush, open, read, seed, settle, write_of,
+    BLOCK, READ, Random, TestStore, Watcher, begin_as, config, demote, evict, filled, flush, open,
+    read, say, seed, settle, write_of,
 };
 use crate::cost::processor_time;
 use undercroft_hints::{BlockRun, EvictFlags, Hint};
@@ -20,31 +21,15 @@ use undercroft_server::{
 };
 use undercroft_sim::tree::Tree;
 
-const BLOCK: u64 = 4096;
-
 /// The client that all of this is about.
 const CLIENT: Caller = Caller { client: 3, tells: true };
 
 fn receive_hints(volume: &Arc<Volume>, hints: Vec<Hint>) {
-    volume.receive_hints(
-        CLIENT,
-        ReceivedHints { hints, bytes: 0, arrived: Instant::now(), may_demote: true },
-    );
-}
-
-fn evict(block: u64) -> Hint {
-    let (age_us, sequence, flags) = (0, 0, EvictFlags::default());
-    Hint::Evict { age_us, sequence, flags, runs: vec![BlockRun::new(block, 1).unwrap()] }
-}
-
-fn demote(block: u64, byte: u8) -> Hint {
-    Hint::Demote { block, rides: false, data: vec![byte; BLOCK as usize].into() }
+    say(volume, CLIENT, hints);
 }
 
 async fn serve(volume: &Arc<Volume>, caller: Caller, command: Command, block: u64) -> Vec<u8> {
-    let (one, answer) = ask(command, block * BLOCK, BLOCK, false);
-    volume.serve(&mut vec![one], caller);
-    match answer.await.unwrap().unwrap() {
+    match begin_as(volume, caller, command, block * BLOCK, BLOCK).await.unwrap().unwrap() {
         Answer::Data(pieces) => pieces.concat(),
         _ => Vec::new(),
     }
@@ -66,15 +51,9 @@ fn cooperation(volume: &Volume) -> CooperationStats {
 
 /// A volume of 64 blocks, each full of its number.
 fn numbered(placement: &str, cache: u32) -> (Arc<TestStore>, VolumeConfig) {
-    let store = TestStore::new((64 * BLOCK) as usize, 512, 1);
-    let mut images = store.inner.lock().unwrap();
-    for (block, bytes) in images.live.chunks_mut(BLOCK as usize).enumerate() {
-        bytes.fill(block as u8);
-    }
-    drop(images);
-    let mut config = config(cache, "lru");
-    config.placement = placement.parse().unwrap();
-    (store, config)
+    let placement = placement.parse().unwrap();
+    let config = VolumeConfig { placement, ..config(cache, "lru") };
+    (filled(64, |block| block as u8), config)
 }
 
 /// Until the store has been idle for long enough that all reloads are done.
@@ -277,8 +256,7 @@ async fn reloads_wait_for_an_idle_store() {
         read_as(&volume, CLIENT, block).await;
     }
     store.hold_reads.store(true, Ordering::SeqCst);
-    let (one, waits) = ask(READ, 9 * BLOCK, BLOCK, false);
-    volume.serve(&mut vec![one], CLIENT);
+    let waits = begin_as(&volume, CLIENT, READ, 9 * BLOCK, BLOCK);
     receive_hints(&volume, vec![evict(1), evict(2), evict(1)]);
     settle().await;
     let counted = cooperation(&volume);
@@ -321,8 +299,7 @@ async fn a_reload_never_brings_back_what_was_written_since() {
             // A part of it, which has to be read first, from a store that stalls.
             _ => {
                 let bytes = write_of(vec![0xbb; 10]);
-                let (one, answer) = ask(bytes, 5 * BLOCK, 10, false);
-                volume.serve(&mut vec![one], CLIENT);
+                let answer = begin_as(&volume, CLIENT, bytes, 5 * BLOCK, 10);
                 settle().await;
                 store.hold_reads.store(false, Ordering::SeqCst);
                 store.release();
@@ -350,16 +327,14 @@ async fn a_queued_reload_goes_when_it_is_of_no_use() {
         read_as(&volume, CLIENT, block).await;
     }
     store.hold_reads.store(true, Ordering::SeqCst);
-    let (one, waits) = ask(READ, 40 * BLOCK, BLOCK, false);
-    volume.serve(&mut vec![one], CLIENT);
+    let waits = begin_as(&volume, CLIENT, READ, 40 * BLOCK, BLOCK);
     // The queue holds an eighth of the cache: the first one falls out.
     receive_hints(&volume, (0..5).map(evict).collect());
     settle().await;
     assert_eq!(cooperation(&volume).reloads_overflowed, 1);
     write_as(&volume, CLIENT, 2, 0xcc).await;
     serve(&volume, CLIENT, Command::Trim, 3).await;
-    let (again, answer) = ask(READ, BLOCK, BLOCK, false);
-    volume.serve(&mut vec![again], CLIENT);
+    let answer = begin_as(&volume, CLIENT, READ, BLOCK, BLOCK);
     let counted = cooperation(&volume);
     let gone = (counted.reloads_written, counted.reloads_discarded, counted.reloads_demanded);
     assert_eq!((gone, counted.reloads_waiting), ((1, 1, 1), 1));
@@ -380,8 +355,7 @@ async fn a_read_takes_a_reload_over() {
     store.hold_reads.store(true, Ordering::SeqCst);
     receive_hints(&volume, vec![evict(5)]);
     settle().await;
-    let (one, answer) = ask(READ, 5 * BLOCK, BLOCK, false);
-    volume.serve(&mut vec![one], CLIENT);
+    let answer = begin_as(&volume, CLIENT, READ, 5 * BLOCK, BLOCK);
     settle().await;
     volume.validate().unwrap();
     assert_eq!(store.log().len(), 2);
@@ -483,8 +457,7 @@ async fn a_demotion_during_a_write_is_refused() {
     let volume = open(config, &store);
     read_as(&volume, CLIENT, 1).await;
     store.hold_writes.store(true, Ordering::SeqCst);
-    let (one, answer) = ask(write_of(vec![0x11; BLOCK as usize]), BLOCK, BLOCK, false);
-    volume.serve(&mut vec![one], CLIENT);
+    let answer = begin_as(&volume, CLIENT, write_of(vec![0x11; BLOCK as usize]), BLOCK, BLOCK);
     settle().await;
     receive_hints(&volume, vec![demote(1, 1)]);
     assert_eq!(cooperation(&volume).demotions_refused, 1);

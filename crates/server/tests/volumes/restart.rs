@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::common::{
-    self, READ, Random, Request, TestStore, begin, config, flush, open, read, seed, settle, write,
+    self, BLOCK, READ, Random, Request, TestStore, ZERO, begin, config, filled, flush, open, read,
+    seed, settle, write, write_back,
 };
 use undercroft_level::KnownBlocks;
 use undercroft_nbd::Command;
@@ -13,14 +14,8 @@ use undercroft_nbd::CommandKind as Operation;
 use undercroft_policy::policies;
 use undercroft_server::{Restored, SavedContent, Source, Stats, Volume, VolumeConfig, Write};
 
-const BLOCK: u64 = 4096;
-
 fn store_of(blocks: u64) -> Arc<TestStore> {
-    let store = TestStore::new((blocks * BLOCK) as usize, 512, 1);
-    for (at, byte) in store.inner.lock().unwrap().live.iter_mut().enumerate() {
-        *byte = (at as u64 / BLOCK) as u8;
-    }
-    store
+    filled(blocks, |block| block as u8)
 }
 
 /// The blocks that were read from the store since the log had `from` entries.
@@ -63,11 +58,7 @@ async fn unloaded(config: VolumeConfig, store: &Arc<TestStore>) -> (Arc<Volume>,
 }
 
 fn with(write: Write) -> VolumeConfig {
-    let mut config = config(4, "lru");
-    config.write = write;
-    config.dirty_age = std::time::Duration::from_secs(3600);
-    config.dirty_share = 1.0;
-    config
+    VolumeConfig { write, ..write_back(4) }
 }
 
 #[tokio::test]
@@ -170,8 +161,7 @@ async fn unloaded_blocks_are_evicted_trimmed_and_zeroed_like_others() {
     assert_eq!((volume.stats().evictions, volume.stats().unloaded), (1, 3));
     begin(&volume, Command::Trim, 2 * BLOCK, BLOCK).await.unwrap().unwrap();
     assert_eq!((volume.stats().resident, volume.stats().unloaded), (3, 2));
-    let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
-    begin(&volume, zero, 3 * BLOCK, BLOCK).await.unwrap().unwrap();
+    begin(&volume, ZERO, 3 * BLOCK, BLOCK).await.unwrap().unwrap();
     assert_eq!((volume.stats().resident, volume.stats().unloaded), (3, 1));
     volume.validate().unwrap();
     assert_eq!(restored.warm_up(&volume).await, 1);
@@ -319,7 +309,7 @@ async fn request(volume: &Arc<Volume>, random: &mut Random, blocks: u64) {
     let (offset, length) = (first * BLOCK, count * BLOCK);
     let command = match random.below(20) {
         0 => Command::Trim,
-        1 => Command::WriteZeroes { keep_allocated: false, fast: false },
+        1 => ZERO,
         2 | 3 => Command::Cache,
         4..=7 => common::write_of(vec![random.next_u64() as u8; length as usize]),
         _ => READ,

@@ -20,15 +20,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
-use crate::common::{READ, Random, TestStore, Watcher, ask, config, flush, open, read, seed};
+use crate::common::{
+    READ, Random, TestStore, Watcher, ZERO, ask, config, flush, open, read, say, seed,
+};
 use tokio::sync::oneshot;
 use undercroft_hints::{BlockRun, EvictFlags, Hint};
 use undercroft_nbd::Command;
-use undercroft_server::{
-    Answer, Caller, Outcome, ReceivedHints, SavedContent, Volume, VolumeConfig, Write,
-};
+use undercroft_server::{Answer, Caller, Outcome, SavedContent, Volume, VolumeConfig, Write};
 
 /// The unit in which the model compares, in bytes.
 const WORD: u64 = 8;
@@ -72,8 +71,7 @@ impl World {
 
     fn receive_hints(&self, caller: Caller, hints: Vec<Hint>) {
         let _order = self.order.lock().unwrap();
-        let received = ReceivedHints { hints, bytes: 0, arrived: Instant::now(), may_demote: true };
-        self.volume.receive_hints(caller, received);
+        say(&self.volume, caller, hints);
     }
 }
 
@@ -101,7 +99,7 @@ fn draw(random: &mut Random, stamp: u64, length: u64) -> (Kind, Command) {
     match random.below(100) {
         0..=44 => (Kind::Read, READ),
         45..=84 => written(random, stamp, length),
-        85..=89 => (Kind::Zero, Command::WriteZeroes { keep_allocated: false, fast: false }),
+        85..=89 => (Kind::Zero, ZERO),
         90..=92 => (Kind::Trim, Command::Trim),
         93..=95 => (Kind::Other, Command::Cache),
         96 => (Kind::Other, Command::BlockStatus { one_extent: false }),

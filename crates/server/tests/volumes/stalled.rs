@@ -8,9 +8,9 @@ use std::time::Duration;
 use undercroft_nbd::{Command, Failure};
 use undercroft_server::{Answer, Outcome, Volume, Write};
 
-use crate::common::{READ, Request, TestStore, begin, config, open, read, settle, write_of};
-
-const BLOCK: u64 = 4096;
+use crate::common::{
+    BLOCK, READ, Request, TestStore, ZERO, begin, config, open, read, settle, write_of,
+};
 
 fn volume(store: &Arc<TestStore>, write: Write) -> Arc<Volume> {
     let mut config = config(64, "lru");
@@ -120,8 +120,7 @@ async fn flushes_ranges_and_what_waits_behind_them_are_answered() {
     assert!(dirty.await.unwrap().is_ok());
     let flush = begin(&volume, Command::Flush, 0, 0);
     settle().await;
-    let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
-    let range = begin(&volume, zero, 0, 8192);
+    let range = begin(&volume, ZERO, 0, 8192);
     let behind = begin(&volume, READ, BLOCK, BLOCK);
     for told in [flush, range, behind] {
         is_told(told.await.unwrap());
@@ -148,8 +147,7 @@ async fn without_a_cache_a_late_write_undoes_none() {
     is_told_after("0.5 s", begin(&volume, block(1), 0, BLOCK).await.unwrap());
     is_told_after("0.5 s", begin(&volume, block(2), 0, BLOCK).await.unwrap());
     let half = begin(&volume, block(3), BLOCK / 2, BLOCK);
-    let zero = Command::WriteZeroes { keep_allocated: false, fast: false };
-    let zeroes = begin(&volume, zero, BLOCK, BLOCK / 4);
+    let zeroes = begin(&volume, ZERO, BLOCK, BLOCK / 4);
     let elsewhere = begin(&volume, block(5), 2 * BLOCK, BLOCK);
     settle().await;
     let changes = || store.log().iter().filter(|one| !matches!(one, Request::Read(..))).count();

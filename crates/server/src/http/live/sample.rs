@@ -2,14 +2,14 @@
 //! before it, what there is now, and how long requests took in between. Numbers alone, in the order
 //! of [`fields`], since hundreds of samples are kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use undercroft_nbd::CommandKind;
 
 use crate::clock;
-use crate::counters::{COUNTERS, Counter, Group, Kind, Latencies, Page, Source, Stats};
+use crate::counters::{COUNTERS, Counter, Group, Kind, Page, Source, Stats};
 use crate::exports::ExportEntry;
 use crate::histogram::BucketCounts;
 use crate::http::metrics::About;
@@ -68,8 +68,7 @@ impl Reading {
         let block_bytes = u64::from(volume.config().block_bytes);
         let mut reading = Reading::of_stats(&volume.stats(), block_bytes);
         for (times, (_, kind, sources)) in reading.times.iter_mut().zip(TIMES) {
-            let latencies: &Latencies = volume.latencies();
-            let all = sources.iter().map(|&source| latencies.of(kind, source).counts());
+            let all = sources.iter().map(|&source| volume.latencies().of(kind, source).counts());
             all.for_each(|counts| times.add(&counts));
         }
         reading
@@ -135,8 +134,7 @@ impl Sampler {
     pub(super) fn sample(&mut self, about: &About) -> Option<Value> {
         let now = clock::now();
         let order = about.exports.order();
-        let shown: HashMap<&str, ()> =
-            order.iter().take(super::VOLUMES).map(|name| (name.as_str(), ())).collect();
+        let shown: HashSet<&String> = order.iter().take(super::VOLUMES).collect();
         let mut total = Reading::of_stats(&Stats::default(), 0);
         let (mut by, mut after) = (Map::new(), HashMap::new());
         for entry in about.exports.all() {
@@ -144,7 +142,7 @@ impl Sampler {
             // A volume that has just come has counted nothing before.
             let grown = reading.since(self.before.get(&name).unwrap_or(&reading));
             total.add(&grown);
-            if shown.contains_key(name.as_str()) {
+            if shown.contains(&name) {
                 by.insert(name.clone(), grown.row());
             }
             after.insert(name, reading);

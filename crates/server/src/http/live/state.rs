@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::VOLUMES;
 use crate::clock;
 use crate::counters::Stats;
-use crate::events;
+use crate::events::{self, cut};
 use crate::exports::ExportEntry;
 use crate::http::metrics::About;
 use crate::http::{all_troubles, not_served, trouble};
@@ -35,7 +35,9 @@ pub(super) fn of(about: &About) -> Value {
     let all_troubles = all_troubles(&about.exports);
     let mut troubles: Vec<_> = all_troubles
         .iter()
-        .map(|trouble| (cut(&trouble.volume), cut(&trouble.why), trouble.waits))
+        .map(|trouble| {
+            (cut(&trouble.volume, CHARACTERS), cut(&trouble.why, CHARACTERS), trouble.waits)
+        })
         .collect();
     // What only waits comes last.
     troubles.sort_by_key(|(.., waits)| *waits);
@@ -60,7 +62,7 @@ pub(super) fn of(about: &About) -> Value {
         for client in all {
             let mut one = json!(client);
             one["volume"] = json!(name);
-            one["client"] = json!(cut(&client.client));
+            one["client"] = json!(cut(&client.client, CHARACTERS));
             clients.push(one);
         }
         let told = entry.volume().clients.told().unwrap_or_default();
@@ -73,7 +75,7 @@ pub(super) fn of(about: &About) -> Value {
     for away in &pending {
         let name = &away.config().name;
         if position(name).is_some_and(|position| position < VOLUMES) {
-            let why = cut(&not_served(away));
+            let why = cut(&not_served(away), CHARACTERS);
             volumes.insert(name.clone(), json!({ "state": StoreState::Away, "trouble": why }));
         }
     }
@@ -114,7 +116,7 @@ fn volume(entry: &ExportEntry) -> Value {
         "block_bytes": config.block_bytes,
         "size_bytes": volume.size(),
         "state": volume.store_health.look().state,
-        "trouble": trouble(entry).map(|trouble| cut(&trouble.why)),
+        "trouble": trouble(entry).map(|trouble| cut(&trouble.why, CHARACTERS)),
         "reads": stats.reads,
         "read_hits": stats.read_hits,
         "known": known(&stats),
@@ -144,24 +146,4 @@ fn known(stats: &Stats) -> Value {
         "summaries": aware.summaries,
         "false_positives_ppm": aware.false_positives_ppm,
     })
-}
-
-fn cut(text: &str) -> String {
-    if text.chars().count() <= CHARACTERS {
-        return text.to_owned();
-    }
-    text.chars().take(CHARACTERS - 3).chain("...".chars()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_texts_are_cut() {
-        assert_eq!(cut("short"), "short");
-        let long = "\u{e4}".repeat(1000);
-        assert_eq!(cut(&long).chars().count(), CHARACTERS);
-        assert!(cut(&long).ends_with("..."));
-    }
 }

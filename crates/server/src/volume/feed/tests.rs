@@ -1,40 +1,19 @@
 //! Summaries of a cache, made in steps while it changes: what is published is what it holds, and no
 //! question does more than its step.
 
-use tokio::runtime::Handle;
-use undercroft_frames::Memory;
 use undercroft_hints::{Assembly, parse_told};
 use undercroft_level::content::{Body, CountingFilter, Filter};
-use undercroft_nbd::{Command, Reply, Request};
 use undercroft_policy::Spec;
-use undercroft_store::MemoryStore;
 
 use super::*;
 use crate::config::VolumeConfig;
-use crate::volume::clients::Caller;
+use crate::volume::tests::{open, read};
 
-const BLOCK: u64 = 4096;
 const CACHE: u32 = 20_000;
 
 fn volume(cache: u32, shards: u32) -> Arc<Volume> {
-    let mut config = VolumeConfig::new("test", cache, Spec::parse("lru").unwrap());
-    config.shards = shards;
-    let memory = Memory::new(config.memory_bytes() as usize).unwrap();
-    let store = Arc::new(MemoryStore::new(10 * u64::from(cache) * BLOCK).unwrap());
-    Volume::open(config, store, &memory, Handle::current()).unwrap()
-}
-
-/// Reads blocks, a thousand with each request.
-async fn read(volume: &Arc<Volume>, blocks: std::ops::Range<u64>) {
-    for first in blocks.clone().step_by(1000) {
-        let count = 1000.min(blocks.end - first);
-        let (reply, awaited) = Reply::detached();
-        let (offset, length) = (first * BLOCK, count * BLOCK);
-        let command = Command::Read { one_chunk: true };
-        let request = Request { command, offset, length, durable: false, reply };
-        volume.serve(&mut vec![request], Caller::default());
-        awaited.await;
-    }
+    let config = VolumeConfig::new("test", cache, Spec::parse("lru").unwrap());
+    open(VolumeConfig { shards, ..config }, 10 * u64::from(cache))
 }
 
 fn follow() -> Follow {

@@ -189,8 +189,7 @@ impl<'a> Register<'a> {
             }
             _ => return,
         }
-        let before = std::mem::take(&mut self.possible);
-        for possible in before {
+        for possible in std::mem::take(&mut self.possible) {
             if possible.done >> slot & 1 == 1 {
                 self.possible.push(possible);
             } else if open.is_read() {
@@ -401,8 +400,7 @@ impl<'a> Register<'a> {
                 self.possible.iter_mut().for_each(|possible| possible.has_gone_back = false);
             }
             Event::NoMoreLostBelow => {
-                let before = std::mem::take(&mut self.possible);
-                for possible in before {
+                for possible in std::mem::take(&mut self.possible) {
                     self.possible.push(possible);
                     if self.lost_below.is_some() && !possible.has_gone_back {
                         for current in self.survivors(&possible, step) {
@@ -420,8 +418,7 @@ impl<'a> Register<'a> {
 
     /// What was not answered happened before now, or never.
     fn settle(&mut self, step: Step) {
-        let before = std::mem::take(&mut self.possible);
-        for possible in before {
+        for possible in std::mem::take(&mut self.possible) {
             self.possible.push(possible);
             for (slot, open) in self.open.iter().enumerate() {
                 let can =
@@ -440,8 +437,7 @@ impl<'a> Register<'a> {
 
     /// What was not durable may be gone.
     fn lose(&mut self, step: Step) {
-        let before = std::mem::take(&mut self.possible);
-        for possible in before {
+        for possible in std::mem::take(&mut self.possible) {
             for current in self.survivors(&possible, step) {
                 let (floor, kept) = (current, current);
                 let left = Possible { current, floor, kept, since: step, ..possible };
@@ -456,8 +452,7 @@ impl<'a> Register<'a> {
 
     /// What was only in the cache may be gone.
     fn lose_cache(&mut self, step: Step) {
-        let before = std::mem::take(&mut self.possible);
-        for possible in before {
+        for possible in std::mem::take(&mut self.possible) {
             for current in self.survivors(&possible, step) {
                 let kept = current;
                 self.possible.push(Possible { current, kept, since: step, ..possible });

@@ -1,22 +1,14 @@
 //! The largest message of each kind, at a large cache: the work that it causes is bounded and
 //! charged, and what is beyond is refused and counted.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::runtime::Handle;
-use undercroft_frames::Memory;
 use undercroft_hints::{Follow, Following};
-use undercroft_policy::Spec;
-use undercroft_store::MemoryStore;
 
-use super::layout::WindowLayout;
 use super::*;
-use crate::config::VolumeConfig;
-use crate::volume::clients::Caller;
 use crate::volume::hint_batch::BLOCKS_MAX;
+use crate::volume::tests::read;
 
-const BLOCK: u64 = 4096;
 const CACHE: u32 = 20_000;
 
 /// No message may take so long, on any machine. With a walk of the cache for each record it would
@@ -24,39 +16,16 @@ const CACHE: u32 = 20_000;
 const LONGEST: Duration = Duration::from_secs(30);
 
 async fn volume(policy: &str, shards: u32) -> Arc<Volume> {
-    let mut config = VolumeConfig::new("test", CACHE, Spec::parse(policy).unwrap());
-    config.shards = shards;
-    let memory = Memory::new(config.memory_bytes() as usize).unwrap();
-    let store = Arc::new(MemoryStore::new(u64::from(CACHE) * BLOCK).unwrap());
-    let volume = Volume::open(config, store, &memory, Handle::current()).unwrap();
-    for first in (0..u64::from(CACHE)).step_by(1000) {
-        let (reply, awaited) = Reply::detached();
-        let command = Command::Read { one_chunk: true };
-        let (offset, length) = (first * BLOCK, 1000 * BLOCK);
-        let request = Request { command, offset, length, durable: false, reply };
-        volume.serve(&mut vec![request], Caller::default());
-        awaited.await;
-    }
+    let config = VolumeConfig::new("test", CACHE, Spec::parse(policy).unwrap());
+    let volume = open(VolumeConfig { shards, ..config }, CACHE.into());
+    read(&volume, 0..CACHE.into()).await;
     volume
-}
-
-fn session(volume: &Arc<Volume>, client: u32, want: &str) -> Hints {
-    let place = WindowLayout::of_volume(volume, true);
-    let query = format!("x-undercroft:coop;v=1;client={client:x};want={want}");
-    let contexts = place.contexts(&query, volume, 7);
-    let status: Status = Arc::new(|_| Bytes::new());
-    let session = Hints::connect(volume, &contexts, place.base(), status).unwrap();
-    session.window.work_debt();
-    session
 }
 
 /// Sends a message. Returns the answer, and the work that is charged.
 async fn send(session: &mut Hints, hints: &[Hint]) -> (Answer, u64) {
-    let mut bytes = bytes::BytesMut::new();
-    hints.iter().for_each(|hint| hint.put(&mut bytes));
-    let (length, data) = (bytes.len() as u64, vec![bytes.freeze()]);
+    let (command, offset, length) = message(session, hints);
     let (reply, awaited) = Reply::detached();
-    let (command, offset) = (Command::Write { data }, session.base);
     let began = Instant::now();
     let request = Request { command, offset, length, durable: false, reply };
     let work = session.serve(&mut vec![request]);
