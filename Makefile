@@ -5,7 +5,7 @@ CARGO ?= cargo
 BUILT = target/release
 UNDERCROFT = $(BUILT)/undercroft
 
-.PHONY: help help-checks help-measure build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies flash auto auto-picture tuned reproduce bench bench-reading bench-server bench-turns bench-hints bench-policies bench-log bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment tpcc report-pictures clean
+.PHONY: help help-checks help-measure build examples run demo install package image python test python-test check-slow check-commands simulate-faults simulate-campaign simulate-patches interleavings sanitize fuzz soak effects content-aware hierarchies flash auto auto-picture tuned reproduce bench bench-reading bench-server bench-turns bench-hints bench-policies bench-log bench-flash bench-recording bench-advice advice bench-hierarchies bench-aware bench-python bench-against experiment tpcc report-pictures clean
 
 help:
 	@echo "make run                            build, and serve a demo volume (LISTEN=, HTTP=: other addresses)"
@@ -46,6 +46,7 @@ help-measure:
 	@echo "make bench-hints                    what hints cost a server (about a minute)"
 	@echo "make bench-policies                 what a policy costs a server beside MQ (a minute; POLICIES=)"
 	@echo "make bench-log                      what a write log is worth to a client that flushes (a quarter of an hour)"
+	@echo "make bench-flash                    what a level on flash takes of memory, and how soon it is there after a restart (three minutes, 33 GB of disk)"
 	@echo "make bench-recording                what recording its requests costs a server (two minutes)"
 	@echo "make bench-advice                   what the adviser costs a server (two minutes)"
 	@echo "make advice                         how far the adviser's figures are from full simulations, into docs/measurements/advice.md (some minutes)"
@@ -182,6 +183,9 @@ bench-policies: build
 
 bench-log: build
 	@python3 tools/bench/write_log.py $(UNDERCROFT) $(BENCH)
+
+bench-flash: build
+	@python3 tools/bench/flash.py $(UNDERCROFT) $(BENCH)
 
 bench-recording: build
 	@python3 tools/bench/recording.py $(UNDERCROFT) $(BENCH)

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""What a level on flash takes of a server's memory, and how soon after a restart it is there.
+
+  flash.py UNDERCROFT [--size GiB] [--seconds S] [--folder FOLDER]
+
+A volume as large as the level, on a file that is one hole, is read through once with a cache of 64 MiB: blocks go to flash as they
+are read (rule=access), as fast as it takes them. Given is the server's own memory beyond that of a server without flash which has
+read the same, for each block of 4 KiB that the level has room for. Then a part of the volume is read at random. The server is ended
+and started again, killed and started again; given are the seconds until it has answered a read, and how many of the reads that
+missed memory hit flash, before and after.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from common import Server, child_report
+
+GIB = 1 << 30
+BLOCK = 4096
+CACHE = 64 << 20
+# What is read at random: more than the cache, and on flash after some seconds.
+PART = 256 << 20
+
+
+def serve(program, folder, size, flash):
+    arguments = ["--cache", str(CACHE), "--volume", f"d=file:{folder}/disk,size={size}"]
+    if flash:
+        arguments += ["--flash", f"{folder}/flash,size={size},rule=access,budget=off,restart=warm"]
+    return Server(program, *arguments)
+
+
+def load(server, *job):
+    command = ["fio", "--name=d", "--ioengine=nbd", f"--uri={server.uri()}", "--output=/dev/null", *job]
+    if subprocess.run(command).returncode:
+        sys.exit("fio failed")
+
+
+def read_through(server, size):
+    load(server, "--rw=read", "--bs=128k", "--iodepth=4", f"--size={size}")
+
+
+def counters(program, server):
+    return child_report(program, "stats", server.uri())[0]["volumes"]["d"]["flash"]
+
+
+def memory(server):
+    """Bytes of memory that are the server's own, in no file."""
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return 1024 * int(status.split("RssAnon:")[1].split()[0])
+
+
+def hit_share(program, server, seconds):
+    """The share of reads at random that hit flash, of those that missed memory, in percent."""
+    before = counters(program, server)
+    load(server, "--rw=randread", "--bs=4k", "--iodepth=16", f"--size={PART}", "--time_based", f"--runtime={seconds}")
+    after = counters(program, server)
+    return 100 * (after["hits"] - before["hits"]) / (after["reads"] - before["reads"])
+
+
+def started(program, folder, size):
+    """A server that has answered a read, and the seconds that it took."""
+    began = time.monotonic()
+    server = serve(program, folder, size, True)
+    subprocess.run(["qemu-io", "-r", "-f", "raw", "-c", "read 0 4k", server.uri()], stdout=subprocess.DEVNULL, check=True)
+    return server, time.monotonic() - began
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("undercroft")
+    parser.add_argument("--size", type=int, default=32, help="of the level, in GiB")
+    parser.add_argument("--seconds", type=int, default=20, help="of reads at random")
+    parser.add_argument("--folder", default=None, help="where the files are; a temporary folder without")
+    options = parser.parse_args()
+    program, size = os.path.abspath(options.undercroft), options.size * GIB
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        with open(f"{folder}/disk", "wb") as disk:
+            disk.truncate(size)
+        with serve(program, folder, size, False) as server:
+            read_through(server, size)
+            without = memory(server)
+        with serve(program, folder, size, True) as server:
+            read_through(server, size)
+            more, blocks = memory(server) - without, counters(program, server)["capacity_blocks"]
+            print(f"{blocks:,} blocks of 4 KiB: {more / blocks:.1f} bytes of memory for each, {more / 2**20:.0f} MiB")
+            hit_share(program, server, 2 * options.seconds)
+            print(f"before: {hit_share(program, server, options.seconds):.1f} % hits")
+        for how in ("a normal end", "kill -9"):
+            server, seconds = started(program, folder, size)
+            with server:
+                found = counters(program, server)["durable"]
+                share = hit_share(program, server, options.seconds)
+                print(f"after {how}: a read is answered after {seconds:.2f} s, {found:,} blocks are found, {share:.1f} % hits")
+                server.process.kill()
+                server.process.wait()
+
+
+main()
