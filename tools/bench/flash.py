@@ -21,7 +21,6 @@ import time
 from common import Server, child_report
 
 GIB = 1 << 30
-BLOCK = 4096
 CACHE = 64 << 20
 # What is read at random: more than the cache, and on flash after some seconds.
 PART = 256 << 20
@@ -74,7 +73,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("undercroft")
     parser.add_argument("--size", type=int, default=32, help="of the level, in GiB")
-    parser.add_argument("--seconds", type=int, default=20, help="of reads at random")
+    parser.add_argument("--seconds", type=int, default=10, help="of reads at random")
     parser.add_argument("--folder", default=None, help="where the files are; a temporary folder without")
     options = parser.parse_args()
     program, size = os.path.abspath(options.undercroft), options.size * GIB
