@@ -21,6 +21,9 @@ use crate::lab::report::{ReportOption, command};
 use crate::lab::runs::Runs;
 use crate::table::{bytes, count, percent, word};
 
+/// The policies that are compared without --policy.
+const POLICIES: &str = "auto,mq,lfru,arc,lirs,2q,w-tinylfu";
+
 /// Block requests that are simulated exactly without --exact.
 const EXACT: u64 = 8_000_000;
 
@@ -37,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZES")]
     l2: Option<String>,
     /// Policies to compare with LRU: a list
-    #[arg(long, value_name = "POLICIES", default_value = "auto,mq,lfru,arc,lirs,2q,w-tinylfu")]
+    #[arg(long, value_name = "POLICIES", default_value = POLICIES)]
     policy: String,
     /// Simulate every request; without it, of more than 8 million that arrive a sample of the
     /// blocks is simulated, and its error said
@@ -67,10 +70,11 @@ struct PriceOptions {
     #[arg(long, value_name = "PRICE", requires = "memory_price", value_parser = price)]
     disk_price: Option<f64>,
     /// Blocks that a disk reads in a second
-    #[arg(long, value_name = "N", default_value = "200", value_parser = above_zero)]
+    #[arg(long, value_name = "N", default_value = "200", requires = "memory_price",
+        value_parser = above_zero)]
     disk_reads: f64,
     /// Duration of the trace in seconds [default: what its times say]
-    #[arg(long, value_name = "SECONDS", value_parser = above_zero)]
+    #[arg(long, value_name = "SECONDS", requires = "memory_price", value_parser = above_zero)]
     duration: Option<f64>,
 }
 
@@ -181,13 +185,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     if live::is_uri(&source) {
         let TraceOptions { format, block, unit } = &args.options;
         let of_traces = [
-            args.l1.is_some() || args.l2.is_some() || args.exact,
+            args.l1.is_some() || args.l2.is_some() || args.exact || args.policy != POLICIES,
             args.report.report.is_some() || args.prices.memory_price.is_some(),
             format.is_some() || block.is_some() || unit.is_some(),
         ];
         if of_traces.contains(&true) {
-            let what = "--l1, --l2, --exact, --report, prices, --format, --block and --unit are \
-                        for traces; a running server knows its own cache";
+            let what = "--l1, --l2, --policy, --exact, --report, prices, --format, --block and \
+                        --unit are for traces: leave them out; a running server knows its cache";
             return Err(Error::Usage(what.to_owned()));
         }
         return live::show(&source, &args.server, args.json);

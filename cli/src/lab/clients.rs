@@ -7,7 +7,7 @@ use undercroft_sim::tree::Division;
 use undercroft_sim::{Data, Evictions, Population, Prepared, Sharing};
 
 use crate::error::Error;
-use crate::lab::input::TraceOptions;
+use crate::lab::input::{TraceOptions, of_option};
 use crate::lab::progress::Reading;
 
 /// Who the clients are, and how they and the servers share what there is.
@@ -62,10 +62,8 @@ impl ClientOptions {
 
     /// Reads the traces of all clients.
     pub(crate) fn load(&self, options: &TraceOptions, path: &Path) -> Result<Prepared, Error> {
-        let data = match self.data {
-            Some(DataWord::Shared) => Data::Shared,
-            Some(DataWord::Disjoint) | None => Data::Disjoint,
-        };
+        let is_shared = self.data == Some(DataWord::Shared);
+        let data = if is_shared { Data::Shared } else { Data::Disjoint };
         let name = path.display().to_string();
         let by_space = self.clients.len() == 1 && self.clients[0].as_os_str() == "spaces";
         if by_space || self.clients.is_empty() {
@@ -84,7 +82,7 @@ impl ClientOptions {
         }
         let bar = Reading::start(path);
         let read = Population::read(readers, &options.input(), data, |records| bar.at(records));
-        let (population, block_bytes) = read?;
+        let (population, block_bytes) = read.map_err(of_option)?;
         bar.done();
         Ok(Prepared::of_clients(population, &name, block_bytes))
     }

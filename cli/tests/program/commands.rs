@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use undercroft_trace::{Meta, Unit, create};
 
 /// Reads and writes of four blocks on two devices.
 const TRACE: &str = "\
@@ -219,6 +220,24 @@ fn a_missing_or_damaged_trace_is_exit_code_1() {
         assert!(said("empty.trc").contains("no requests"));
         said(".");
     }
+    let meta = Meta {
+        format: "uct",
+        unit: Unit::Bytes,
+        block_bytes: None,
+        has_ops: true,
+        has_time: true,
+        has_buffers: true,
+        has_evictions: true,
+    };
+    create(&place.path("told.uct"), None, &meta).unwrap().finish().unwrap();
+    place.write("one.trc", "1\n2\n");
+    for empty in [
+        "simulate told.uct --l1 2blk:lru --placement eviction --evictions told",
+        "simulate told.uct --l1 2blk:lru --placement eviction --evictions cct",
+        "simulate one.trc --clients empty.trc --l1 1blk:lru --l2 2blk:lru",
+    ] {
+        assert!(place.fails(1, empty).contains("holds no requests"), "{empty}");
+    }
     place.fails(1, "trace info bad.spc");
     place.fails(1, "trace convert bad.spc -o b.uct");
     place.fails(1, "trace filter bad.spc --l1 1blk:lru -o b.uct");
@@ -279,6 +298,7 @@ fn a_wrong_command_line_is_exit_code_2() {
         ("simulate a.spc --l1 2blk:lru --block 10blk", "--block"),
         ("simulate a.spc --l1 2blk:lru --unit 512", "--unit"),
         ("simulate a.spc --l1 2blk:lru --unit 0", "--unit"),
+        ("simulate a.spc --clients a.spc --l1 2blk:lru --l2 2blk:lru --unit 512", "--unit: "),
         ("simulate a.spc --l1 2blk:opt --write-mode invalidate", "invalidate"),
         ("curve a.spc --policy arc", "--rate"),
         ("curve a.spc --rate 0", "--rate"),

@@ -21,7 +21,7 @@ extern "C" {
 
 #define UC_OK 0
 #define UC_ERROR_ARGUMENT (-1) /* an argument is not allowed; nothing happened */
-#define UC_ERROR_SERVER (-2)   /* the server answered with an error */
+#define UC_ERROR_SERVER (-2)   /* the server answered with an error, or does not offer that */
 #define UC_ERROR_REFUSED (-3)  /* the server has no such export, or takes no such hints */
 #define UC_ERROR_LOST (-4)     /* the connection is lost, or was never there */
 #define UC_ERROR_INTERNAL (-5) /* a mistake in the library */

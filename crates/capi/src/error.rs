@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use undercroft_nbd::{ClientError, Failure};
+use undercroft_nbd::ClientError;
 
 /// Done.
 pub const UC_OK: c_int = 0;
 /// An argument is not allowed; nothing happened.
 pub const UC_ERROR_ARGUMENT: c_int = -1;
-/// The server answered with an error.
+/// The server answered with an error, or does not offer that.
 pub const UC_ERROR_SERVER: c_int = -2;
 /// The server cannot be reached as asked: no such export, no such hints.
 pub const UC_ERROR_REFUSED: c_int = -3;
@@ -40,7 +40,7 @@ impl Failed {
 impl From<ClientError> for Failed {
     fn from(error: ClientError) -> Failed {
         let code = match &error {
-            ClientError::Server { failure: Failure::Invalid, .. } => UC_ERROR_ARGUMENT,
+            ClientError::Argument(_) => UC_ERROR_ARGUMENT,
             ClientError::Server { .. } => UC_ERROR_SERVER,
             ClientError::Refused(_) | ClientError::Busy(_) | ClientError::Away(_) => {
                 UC_ERROR_REFUSED
@@ -84,4 +84,24 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str
     // SAFETY: not null, and as this function demands.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| Failed::argument(format!("{what} is not UTF-8")))
+}
+
+#[cfg(test)]
+mod tests {
+    use undercroft_nbd::Failure;
+
+    use super::*;
+
+    /// A number that NBD does not know counts as EINVAL, and after a failed write something may
+    /// have happened.
+    #[test]
+    fn an_error_of_the_server_is_no_mistake_of_the_caller() {
+        for failure in [Failure::Invalid, Failure::Io] {
+            let text = "told by the server".to_owned();
+            let failed = Failed::from(ClientError::Server { failure, text });
+            assert_eq!(failed.code, UC_ERROR_SERVER, "{}", failed.text);
+        }
+        let wrong = ClientError::Argument("8 bytes at 9 pass the end of 9 bytes".to_owned());
+        assert_eq!(Failed::from(wrong).code, UC_ERROR_ARGUMENT);
+    }
 }

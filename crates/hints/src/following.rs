@@ -9,10 +9,14 @@ use undercroft_policy::{Awareness, Knows};
 
 use crate::filter::{Assembly, publication_hints};
 use crate::parse::Told;
-use crate::record::{Follow, Following, Hint};
+use crate::record::{Follow, Following, Hint, MESSAGE_BYTES_MAX};
 
 /// Most bits of a filter that is accepted: 64 MiB.
 const FILTER_BITS_MAX: u32 = 1 << 29;
+
+/// Most blocks that one answer may tell of. A server tells of at most one for each 8 bytes asked
+/// for; a run of 8 bytes could name 65,536.
+const BLOCKS_TOLD_MAX: usize = MESSAGE_BYTES_MAX / 8;
 
 impl Follow {
     /// The request of a cache of `capacity` blocks to be told what the server holds, in the form
@@ -52,20 +56,22 @@ impl ContentReader {
         self.assembly = Assembly::default();
     }
 
-    /// Takes an answer. Returns false if something was lost; the client must then follow anew.
+    /// Takes an answer. Returns false if something was lost, or is more than a server tells; the
+    /// client must then follow anew.
     pub fn take(&mut self, told: &Told, level: &mut UpperLevel) -> bool {
         self.answers += 1;
         self.bytes += told.bytes as u64;
-        let mut is_complete = true;
-        for hint in &told.hints {
+        let (mut is_complete, mut left) = (true, 0..BLOCKS_TOLD_MAX);
+        for (at, hint) in told.hints.iter().enumerate() {
             match hint {
-                Hint::Evict { runs, .. } => {
-                    runs.iter().flat_map(|r| r.blocks()).for_each(|b| level.told(b, false));
+                Hint::Evict { runs, .. } | Hint::Hold(runs) => {
+                    let holds = matches!(hint, Hint::Hold(_));
+                    let mut blocks = runs.iter().flat_map(|run| run.blocks());
+                    left.by_ref().zip(&mut blocks).for_each(|(_, block)| level.told(block, holds));
+                    is_complete &= blocks.next().is_none();
                 }
-                Hint::Hold(runs) => {
-                    runs.iter().flat_map(|r| r.blocks()).for_each(|b| level.told(b, true));
-                }
-                Hint::Follow(_) => level.lost(),
+                // It concerns earlier answers, so it comes first.
+                Hint::Follow(_) if at == 0 => level.lost(),
                 other => {
                     if let Some(digest) = self.assembly.take(other, FILTER_BITS_MAX) {
                         is_complete &= level.told_content(&digest).is_ok();
@@ -114,5 +120,54 @@ impl ContentPublisher {
         self.published += 1;
         self.bytes += hints.iter().map(|hint| 20 + hint.data_bytes() as u64).sum::<u64>();
         hints
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use undercroft_level::Below;
+    use undercroft_policy::{Context, Spec, WriteMode};
+
+    use super::*;
+    use crate::record::BlockRun;
+
+    fn level() -> UpperLevel {
+        let policy = Spec::parse("lru-ca,alpha=1").unwrap().build(&Context::new(2)).unwrap();
+        UpperLevel::new(policy, WriteMode::Allocate, &Below::Told).unwrap()
+    }
+
+    fn told(hints: Vec<Hint>) -> Told {
+        Told { hints, bytes: 0, more: 0 }
+    }
+
+    /// The longest answer has 131,000 runs of 65,536 blocks: minutes of work.
+    #[test]
+    fn a_server_that_tells_of_too_many_blocks_is_not_listened_to() {
+        let (mut level, mut reader) = (level(), ContentReader::default());
+        let run = |first| BlockRun::new(first, BlockRun::COUNT_MAX).unwrap();
+        let (most, more) = (vec![run(0), run(1 << 20)], vec![run(0), run(1 << 20), run(1 << 30)]);
+        assert!(reader.take(&told(vec![Hint::Hold(most)]), &mut level));
+        assert!(!reader.take(&told(vec![Hint::Hold(more)]), &mut level));
+        let lies = told(vec![Hint::Hold(vec![run(0); 65_000]); 2]);
+        let began = std::time::Instant::now();
+        assert!(!reader.take(&lies, &mut level));
+        assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn what_is_known_is_forgotten_once_in_an_answer() {
+        let (mut level, mut reader) = (level(), ContentReader::default());
+        for block in [1, 2] {
+            level.asks(block);
+            level.told(block, false);
+            level.answered(block, false, None);
+            level.reference(block, false);
+        }
+        let (lost, two) = (Hint::Follow(Follow::default()), BlockRun::new(2, 1).unwrap());
+        let hints = vec![lost.clone(), Hint::Hold(vec![two]), lost];
+        assert!(reader.take(&told(hints), &mut level));
+        level.asks(3);
+        level.reference(3, false);
+        assert_eq!(level.cache().evicted()[0].block, 2, "which the server has");
     }
 }

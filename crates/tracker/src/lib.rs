@@ -24,7 +24,8 @@
 //! 1. *A tracked call* neither allocates, nor waits, nor changes `errno`, nor takes a lock. Shared
 //!    words are changed by single atomic operations, so that a process killed at any point blocks
 //!    no other. What cannot be done at once is skipped and counted.
-//!    It calls the system only with a permit of `filter`.
+//!    It calls the system only with a permit of `filter`. One thing breaks this: a call that finds
+//!    no sender starts one, also if it is in a signal handler that interrupted `malloc`.
 //! 2. *Blocks are named by file and offset* until they are sent. Only the sender asks the file
 //!    system for a file's position, after the block has left.
 //! 3. *The table may be wrong without harm*: a wrong hint costs the server at most a hit.

@@ -441,22 +441,16 @@ pub fn is_alive(pid: u64) -> bool {
 
 /// Removes the segments in a folder whose processes have ended.
 fn remove_stale(folder: &Path) {
+    let is_other = |pid: u64| pid != u64::from(std::process::id()) && is_alive(pid);
     for (path, pid) in segments(folder) {
-        // A segment with our own number was made before this program was started by `exec`.
-        if pid == u64::from(std::process::id()) {
-            let _ = fs::remove_file(&path);
+        // One with our own number was made before this program was started by `exec`.
+        if is_other(pid) {
             continue;
         }
-        if is_alive(pid) {
-            continue;
-        }
+        // What cannot be opened belongs to somebody else, who must remove it.
+        let Ok(file) = open::to_read(&path) else { continue };
         // A program that continues in a child, as daemons do, keeps its segment.
-        let sender = match open::to_read(&path) {
-            Ok(file) => sender_of(&file),
-            // It belongs to somebody else, who must remove it.
-            Err(_) => continue,
-        };
-        if !sender.is_some_and(is_alive) {
+        if !sender_of(&file).is_some_and(is_other) {
             let _ = fs::remove_file(&path);
         }
     }

@@ -96,7 +96,11 @@ pub fn load(
     path: &Path,
     progress: impl FnMut(u64),
 ) -> Result<DenseTrace, Error> {
-    let trace = DenseTrace::load(stream, progress)?;
+    not_empty(DenseTrace::load(stream, progress)?, path)
+}
+
+/// A trace, if it has requests.
+pub(crate) fn not_empty(trace: DenseTrace, path: &Path) -> Result<DenseTrace, Error> {
     if trace.seen().records == 0 {
         let what = format!("{}: the trace holds no requests", path.display());
         return Err(undercroft_trace::Error::Format(what).into());

@@ -191,6 +191,12 @@ pub struct Ratio(Vec<u32>);
 const MAX_LEVELS: usize = 16;
 
 impl Ratio {
+    /// A size of the first level with which each level has at least `blocks` blocks.
+    pub(crate) fn first(&self, blocks: u64) -> Size {
+        let least = self.0.iter().copied().min().unwrap_or(1);
+        Size::Blocks(blocks * u64::from(self.0[0].div_ceil(least)))
+    }
+
     /// The levels, all with the policy of the first, and with sizes in proportion.
     pub fn levels(&self, first: &LevelSpec) -> Vec<LevelSpec> {
         let scaled = |&part: &u32| {

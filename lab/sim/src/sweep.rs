@@ -124,6 +124,7 @@ pub trait Progress: Sync {
 }
 
 /// Runs what is missing of a plan in `folder`, which is created if needed, and writes the results.
+/// Of the default sizes those of less than one block are left out.
 ///
 /// # Errors
 /// A trace cannot be read, a combination is invalid, or the folder cannot be written. Finished runs
@@ -138,6 +139,7 @@ pub fn sweep(
     let runs_of = |source: &Source<'_>| plan.runs(&about_file(&source.path)?, &source.reading);
     let runs: Vec<_> = sources.iter().map(runs_of).collect::<Result<_, _>>()?;
     plan.check()?;
+    let is_default = plan.sizes == Size::parse_list(Plan::SIZES)?;
     let journal = Journal::open(folder)?;
     for (source, runs) in sources.iter().zip(&runs) {
         let missing: Vec<_> = runs.iter().filter(|run| journal.row(&run.key).is_none()).collect();
@@ -147,7 +149,13 @@ pub fn sweep(
         }
         progress.reading(&source.path);
         let trace = (source.load)()?;
+        let (block_bytes, unique) = (trace.block_bytes(), trace.trace().unique());
         missing.par_iter().try_for_each(|run| {
+            // Nobody asked for a share of a small trace that is less than a block.
+            if is_default && run.size.blocks(block_bytes, unique).is_err() {
+                progress.advanced(1.0);
+                return Ok(());
+            }
             let mut before = 0.0_f64;
             // If there are two passes, progress shows only the first.
             let at = |references: u64| {

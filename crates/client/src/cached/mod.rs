@@ -20,12 +20,15 @@ use bytes::Bytes;
 use tokio::sync::{Notify, RwLock, oneshot};
 use undercroft_hints::{Abilities, ClientId, MessageAnswer, Told};
 use undercroft_level::UpperLevel;
-use undercroft_nbd::{ClientError, Failure, ReconnectId, ReconnectingClient, Uri};
+use undercroft_nbd::{ClientError, ReconnectId, ReconnectingClient, Uri};
 use undercroft_policy::Context;
 
 pub use options::{CachedOptions, CachedStats};
 use session::{Operation, Session, Shape};
 use state::State;
+
+/// Most answers of the server about its cache for which an operation waits.
+const ANSWERS_MAX: usize = 64;
 
 /// A connection with a cache in front. Clones share both. When the last clone is dropped, the
 /// connection closes after everything is answered. The [crate] has an example.
@@ -292,7 +295,7 @@ impl Shared {
             Some(end) if end <= size => Ok(offset..end),
             _ => {
                 let text = format!("{length} bytes at {offset} pass the end of {size} bytes");
-                Err(ClientError::Server { failure: Failure::Invalid, text })
+                Err(ClientError::Argument(text))
             }
         }
     }
@@ -329,19 +332,20 @@ impl Shared {
         }
     }
 
-    /// Reads all that the server tells about its cache.
+    /// Reads what the server tells about its cache, and leaves what is long to the next time.
     async fn hear_news(&self, told: Option<News>) -> Result<(), ClientError> {
         let Some(told) = told else { return Ok(()) };
         let mut told = told.await?;
-        loop {
+        for left in (0..ANSWERS_MAX).rev() {
             let (more, again) = self.lock().told(&told);
             self.hear(again).await;
-            let rest = if more > 0 { self.lock().ask_more(more) } else { None };
+            let rest = if more > 0 && left > 0 { self.lock().ask_more(more) } else { None };
             match rest {
                 Some(rest) => told = rest.await?,
-                None => return Ok(()),
+                None => break,
             }
         }
+        Ok(())
     }
 
     /// If hints wait, makes sure that they are sent soon.

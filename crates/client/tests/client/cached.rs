@@ -5,10 +5,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use undercroft_client::{CachedClient, CachedOptions, Report};
-use undercroft_hints::Hint;
+use undercroft_hints::{Hint, put_end};
 use undercroft_level::Level;
 use undercroft_level::placement::Placement;
 use undercroft_nbd::ClientError;
@@ -389,6 +389,7 @@ async fn ranges_beyond_the_end_and_empty_ones() {
     assert_eq!((client.size(), client.block_bytes()), (size, BLOCK as u32));
     for (offset, length) in [(size, 1), (size - 1, 2), (u64::MAX, 1), (1 << 20, 8)] {
         let error = client.read(offset, length).await.expect_err("beyond the end");
+        assert!(matches!(error, ClientError::Argument(_)), "{error:?}");
         assert!(error.to_string().contains("pass the end of 12388 bytes"), "{error}");
         assert!(client.trim(offset, length as u64).await.is_err());
     }
@@ -560,4 +561,20 @@ async fn another_export_in_the_place_of_a_lost_one_is_refused() {
     client.clone().close().await;
     let closed = client.read(0, 1).await;
     assert_eq!(closed, Err(ClientError::Lost("it was closed".to_owned())));
+}
+
+#[tokio::test]
+async fn a_server_that_never_ends_telling_of_its_cache_holds_nothing_up() {
+    let volume = Volume::new(10 * BLOCK, 1, "follow,stat", 1);
+    let mut more = BytesMut::new();
+    put_end(&mut more, 64);
+    volume.disk().news = Some(more.freeze());
+    let served = volume.serve().await;
+    let client = connect(&served, &options(8, "lru-ca", Report::Nothing, 1)).await;
+    for block in 0..3 {
+        let read = client.read(block * BLOCK, 1);
+        let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+        read.expect("an end").expect("a read");
+    }
+    assert_eq!(served.volume.disk().asked, 3 * 64);
 }

@@ -48,6 +48,10 @@ pub(crate) struct Disk {
     pub(crate) refuse_messages: bool,
     /// What it says of contents when it is asked; `None`: it does not understand the question.
     pub(crate) wants_contents: Option<bool>,
+    /// What it tells of its cache whenever it is asked; `None`: nobody may ask.
+    pub(crate) news: Option<Bytes>,
+    /// How often it was asked that.
+    pub(crate) asked: usize,
     /// Ids under which clients asked to cooperate.
     pub(crate) clients: Vec<Option<u128>>,
     random: Random,
@@ -85,6 +89,8 @@ impl Volume {
             messages_in_flight: 0,
             refuse_messages: false,
             wants_contents: None,
+            news: None,
+            asked: 0,
             clients: Vec::new(),
             random: Random::new(seed),
         };
@@ -162,6 +168,7 @@ impl Export for Volume {
             description: String::new(),
             // A line of connections has a context of its own, with which nothing is told.
             size: match contexts.iter().any(|context| context.key == 1) {
+                true if self.disk().news.is_some() => self.base() + 2 * WINDOW,
                 true => self.base() + WINDOW,
                 false => self.size,
             },
@@ -180,7 +187,7 @@ impl Export for Volume {
             block_bytes: self.block_bytes,
             window_base: self.base(),
             window_bytes: WINDOW,
-            news: None,
+            news: self.disk().news.as_ref().map(|_| (self.base() + WINDOW, WINDOW)),
             grant: query.want.and(self.grants),
         };
         if self.grants == Abilities::default() {
@@ -210,6 +217,12 @@ impl Volume {
         {
             let extent = Extent { length: request.length, status: u32::from(wants) };
             return request.reply.extents(vec![(1, vec![extent])]);
+        }
+        if let (true, Some(news)) = (range.start >= self.base() + WINDOW, disk.news.clone()) {
+            disk.asked += 1;
+            let mut told = news.to_vec();
+            told.resize(request.length as usize, 0);
+            return request.reply.data(vec![told.into()]);
         }
         if range.start >= self.base() {
             let Command::Write { data } = request.command else {

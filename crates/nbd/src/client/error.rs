@@ -17,6 +17,9 @@ pub enum ClientError {
         /// A text for people; may be empty.
         text: String,
     },
+    /// The caller asks for what lies outside the volume; nothing was sent.
+    #[error("{0}")]
+    Argument(String),
     /// The server refuses the export, or something needed to open it.
     #[error("the server refuses: {0}")]
     Refused(String),
@@ -74,6 +77,7 @@ impl From<ClientError> for io::Error {
     fn from(error: ClientError) -> io::Error {
         let kind = match &error {
             ClientError::Server { failure, .. } => failure.kind(),
+            ClientError::Argument(_) => io::ErrorKind::InvalidInput,
             ClientError::Refused(_) | ClientError::Busy(_) | ClientError::Away(_) => {
                 io::ErrorKind::ConnectionRefused
             }

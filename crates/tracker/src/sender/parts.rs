@@ -8,6 +8,9 @@ use crate::table::GRANULE;
 /// Most blocks of which some granules wait for the others; the oldest is dropped first.
 const BLOCKS_MAX: usize = 64;
 
+/// Most granules of a block: one bit for each. No server of ours has blocks of more than 64 KiB.
+const GRANULES_MAX: usize = u64::BITS as usize;
+
 /// The blocks that are not complete.
 #[derive(Default)]
 pub(super) struct Parts {
@@ -22,8 +25,8 @@ struct Part {
 }
 
 impl Parts {
-    /// Adds the content of a granule, `offset` bytes into a block of `block_bytes` (at most 64
-    /// granules). Returns the block if that completes it.
+    /// Adds the content of a granule, `offset` bytes into a block of `block_bytes`. Returns the
+    /// block if that completes it. Blocks of more than [`GRANULES_MAX`] granules are not kept.
     pub(super) fn add(
         &mut self,
         block: u64,
@@ -31,6 +34,10 @@ impl Parts {
         offset: usize,
         content: &[u8],
     ) -> Option<Bytes> {
+        let granules = block_bytes / GRANULE as usize;
+        if granules > GRANULES_MAX {
+            return None;
+        }
         let at = self.list.iter().position(|part| part.block == block).unwrap_or_else(|| {
             if self.list.len() == BLOCKS_MAX {
                 self.list.remove(0);
@@ -41,7 +48,7 @@ impl Parts {
         let part = &mut self.list[at];
         part.bytes.get_mut(offset..offset + content.len())?.copy_from_slice(content);
         part.here |= 1 << (offset / GRANULE as usize);
-        let is_whole = part.here.count_ones() as usize == block_bytes / GRANULE as usize;
+        let is_whole = part.here.count_ones() as usize == granules;
         is_whole.then(|| self.list.remove(at).bytes.into())
     }
 }
@@ -64,6 +71,17 @@ mod tests {
             }
         }
         assert!(parts.list.is_empty());
+    }
+
+    #[test]
+    fn blocks_that_are_too_large_are_not_kept() {
+        let mut parts = Parts::default();
+        for granule in 0..128 {
+            assert_eq!(parts.add(7, 128 * G, granule * G, &[1; G]), None);
+        }
+        assert!(parts.list.is_empty());
+        let mut largest = (0..64).filter_map(|granule| parts.add(7, 64 * G, granule * G, &[1; G]));
+        assert_eq!(largest.next(), Some(vec![1; 64 * G].into()));
     }
 
     #[test]

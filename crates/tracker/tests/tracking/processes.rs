@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use undercroft_tracker::ring::{Next, Ring};
+use undercroft_tracker::segment::layout::SENDER;
 use undercroft_tracker::segment::{Segment, State};
 use undercroft_tracker::table::{Key, Place, Sink, Table};
 
@@ -137,6 +138,28 @@ fn segments_of_dead_processes_are_removed_and_others_stay() {
     assert!(!seen.status().is_tracking && seen.resident().is_empty());
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
+}
+
+/// As when a program leaves its work to a child, and then calls another program by `exec`.
+#[test]
+fn a_segment_of_our_own_number_stays_while_a_child_sends() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Segment::create(folder.path(), 16 << 20).unwrap();
+    let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+    first.word(SENDER).store(child.id().into(), SeqCst);
+    let second = Segment::create(folder.path(), 16 << 20).unwrap();
+    assert!(first.path() != second.path() && first.path().exists());
+    assert!(first.fill().is_ok(), "the file is the one that it made");
+    let found = Segment::of_process(folder.path(), std::process::id()).unwrap();
+    assert_eq!(found.path(), second.path());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let third = Segment::create(folder.path(), 16 << 20).unwrap();
+    assert!(third.path() == first.path() && !second.path().exists());
+    // Nor does our own number keep it, since the thread that sent ended with `exec`.
+    third.word(SENDER).store(std::process::id().into(), SeqCst);
+    let fourth = Segment::create(folder.path(), 16 << 20).unwrap();
+    assert_eq!(fourth.path(), third.path());
 }
 
 /// As when a program of root is called by another user's number, and calls that user's program.

@@ -5,9 +5,7 @@
 //! names its client. If clients share data, another number names the block.
 
 use crate::tree::{MAX_HOLDERS, rendezvous};
-use undercroft_trace::{
-    BlockOptions, BlockStream, Chunks, DenseTrace, Reader, Ref, Renumbering, merge,
-};
+use undercroft_trace::{BlockOptions, Chunks, DenseTrace, Reader, Ref, Renumbering, merge};
 
 use crate::{Error, TraceInput};
 
@@ -52,20 +50,24 @@ impl Population {
         Self { trace, data: Data::Disjoint, names, client_of, block_of: None, unique, volumes }
     }
 
-    /// One client for each trace, with its name. `progress` is called with the records read so far.
+    /// One client for each trace, with its name, all read in one way. The first trace that states a
+    /// block size decides it, if `input` does not; it is returned in bytes. `progress` is called
+    /// with the records read so far.
     ///
     /// # Errors
-    /// Those of [`merge`] and of reading; there are too many clients, or a client has no request.
-    pub fn of_traces(
+    /// Those of [`merge`] and [`TraceInput::stream`]; there are too many clients, or a client has
+    /// no request.
+    pub fn read(
         traces: Vec<(String, Box<dyn Reader>)>,
-        options: &BlockOptions,
+        input: &TraceInput,
         data: Data,
         progress: impl FnMut(u64),
-    ) -> Result<Self, Error> {
+    ) -> Result<(Self, u32), Error> {
         let (names, readers): (Vec<String>, Vec<_>) = traces.into_iter().unzip();
         check_number(names.len())?;
         let count = names.len();
-        let trace = DenseTrace::load(BlockStream::new(merge(readers)?, options)?, progress)?;
+        let (stream, block_bytes) = input.stream(merge(readers)?, BlockOptions::default())?;
+        let trace = DenseTrace::load(stream, progress)?;
         // Traces with a single volume each have that volume in common.
         let mut volumes = vec![0; count];
         used(&trace).for_each(|space| volumes[space % count] += 1);
@@ -76,29 +78,7 @@ impl Population {
             Data::Shared => String::new(),
         };
         let volumes = number_volumes(&trace, volume);
-        Self::new(trace, data, names, |space| space % count, volumes)
-    }
-
-    /// One client for each trace, with its name, all read in one way. The first trace that states a
-    /// block size decides it, if `input` does not; it is returned in bytes. `progress` is called
-    /// with the records read so far.
-    ///
-    /// # Errors
-    /// Those of [`of_traces`](Self::of_traces); `input` has a block size that is none.
-    pub fn read(
-        traces: Vec<(String, Box<dyn Reader>)>,
-        input: &TraceInput,
-        data: Data,
-        progress: impl FnMut(u64),
-    ) -> Result<(Self, u32), Error> {
-        let states = |(_, trace): &&(String, Box<dyn Reader>)| trace.meta().block_bytes.is_some();
-        let Some((_, first)) = traces.iter().find(states).or(traces.first()) else {
-            return Err(Error::Request("no client: a trace is needed for each".into()));
-        };
-        let block_bytes = input.block_bytes(first.as_ref())?;
-        let unit_bytes = input.unit;
-        let options = BlockOptions { block_bytes, unit_bytes, ..BlockOptions::default() };
-        Ok((Self::of_traces(traces, &options, data, progress)?, block_bytes))
+        Ok((Self::new(trace, data, names, |space| space % count, volumes)?, block_bytes))
     }
 
     /// One client for each address space (device, unit, file) of a trace.
@@ -142,7 +122,7 @@ impl Population {
         }
         if let Some(idle) = (0..names.len()).find(|&c| !client_of.contains(&(c as u8))) {
             let what = format!("client {}: its trace holds no requests", names[idle]);
-            return Err(Error::Request(what));
+            return Err(undercroft_trace::Error::Format(what).into());
         }
         let is_shared = data == Data::Shared;
         let unique = if is_shared { numbering.len() } else { trace.unique() };
@@ -275,5 +255,5 @@ fn check_number(clients: usize) -> Result<(), Error> {
     if clients <= MAX_HOLDERS {
         return Ok(());
     }
-    Err(Error::Request(format!("{clients} clients: at most {MAX_HOLDERS} can be simulated")))
+    Err(Error::Request(format!("clients: at most {MAX_HOLDERS} can be simulated, not {clients}")))
 }

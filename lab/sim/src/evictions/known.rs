@@ -9,6 +9,7 @@ use undercroft_level::placement::Placement;
 use undercroft_trace::{BlockOptions, BlockStream, DenseTrace};
 
 use super::DerivedEvictions;
+use crate::input::not_empty;
 use crate::{Error, Evictions, Rule, load};
 
 /// How evictions become known to the levels below a client.
@@ -81,7 +82,7 @@ impl EvictionsFrom {
             Self::Cct => DerivedEvictions::load(stream, block_bytes, progress)?,
             Self::Told => DerivedEvictions::load_told(stream, progress)?,
         };
-        Ok((trace, Evictions::Derived(Arc::new(derived))))
+        Ok((not_empty(trace, path)?, Evictions::Derived(Arc::new(derived))))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::setup::Prepared;
 use crate::{Error, FlashLevel, Rule, Size, Warmup};
 
 impl Plan {
-    /// Runs each combination on one read, with small levels.
+    /// Runs each combination on one read, with levels of 64 blocks, or a few times that.
     ///
     /// # Errors
     /// Options contradict each other, or a combination cannot be simulated; the message gives the
@@ -30,11 +30,12 @@ impl Plan {
         // The level above may be small beside the trace: here it is as the others.
         let upper = self.upper.clone().map(|level| crate::LevelSpec { size: SMALL, ..level });
         let plan = Self { upper, ..self.clone() };
+        let size = self.ratio.as_ref().map_or(SMALL, |ratio| ratio.first(64));
         for (policy, rule) in plan.pairs()? {
             for flash in plan.flash() {
                 let flash = flash.map(|flash| FlashLevel { size: SMALL, ..flash });
                 let (policy, rule) = (policy.clone(), rule.clone());
-                let run = Run { size: SMALL, policy, rule, flash, key: String::new() };
+                let run = Run { size, policy, rule, flash, key: String::new() };
                 plan.carry_out(&run, &trace, Warmup::Records(0), |_| ())?;
             }
         }

@@ -4,8 +4,10 @@
 use crate::common::{self, Random, config, seeds};
 use undercroft_policy::{Spec, WriteMode};
 use undercroft_sim::tree::Division;
-use undercroft_sim::{Config, Data, LevelConfig, Outcome, Population, Report, Sharing, simulate};
-use undercroft_trace::{BlockOptions, Reader, Record, Unit};
+use undercroft_sim::{
+    Config, Data, Error, LevelConfig, Outcome, Population, Report, Sharing, TraceInput, simulate,
+};
+use undercroft_trace::{Reader, Record, Unit};
 
 fn level(capacity: u32, policy: &str) -> LevelConfig {
     LevelConfig { capacity, policy: Spec::parse(policy).unwrap() }
@@ -41,7 +43,7 @@ fn reader(records: Vec<Record>) -> Box<dyn Reader> {
 fn population(traces: Vec<Vec<Record>>, data: Data) -> Population {
     let named = traces.into_iter().enumerate();
     let named = named.map(|(i, records)| (format!("client {i}"), reader(records))).collect();
-    Population::of_traces(named, &BlockOptions::default(), data, |_| ()).unwrap()
+    Population::read(named, &TraceInput::default(), data, |_| ()).unwrap().0
 }
 
 fn run(population: &Population, config: &Config) -> Outcome {
@@ -202,9 +204,17 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         assert!(error.contains(why), "{why}: {error}");
     }
     let many = (0..65).map(|i| (i.to_string(), reader(records(i, 1, 10, 0)))).collect();
-    let error = Population::of_traces(many, &BlockOptions::default(), Data::Disjoint, |_| ());
+    let error = Population::read(many, &TraceInput::default(), Data::Disjoint, |_| ());
     assert!(error.map(|_| ()).unwrap_err().to_string().contains("at most 64"));
     let empty = vec![("a".into(), reader(records(1, 9, 9, 0))), ("b".into(), reader(vec![]))];
-    let error = Population::of_traces(empty, &BlockOptions::default(), Data::Disjoint, |_| ());
-    assert!(error.map(|_| ()).unwrap_err().to_string().contains("client b: its trace holds no"));
+    let error = Population::read(empty, &TraceInput::default(), Data::Disjoint, |_| ());
+    let error = error.map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("client b: its trace holds no"));
+    // The input is wrong, and not what was asked for.
+    assert!(matches!(error, Error::Trace(_)));
+    let bytes = Box::new(common::Memory::new(Unit::Bytes, vec![])) as Box<dyn Reader>;
+    let input = TraceInput { unit: Some(512), ..TraceInput::default() };
+    let error = Population::read(vec![("a".into(), bytes)], &input, Data::Disjoint, |_| ());
+    let error = error.map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::Request(_)) && error.to_string().starts_with("unit: "));
 }

@@ -340,6 +340,40 @@ fn a_run_that_makes_no_sense_is_an_error() {
     assert!(bench.run().0.unwrap_err().to_string().contains("none of the placements"));
 }
 
+#[test]
+fn the_default_sizes_of_a_small_trace_are_at_least_a_block() {
+    let mut bench = Bench::new();
+    for name in TRACES {
+        fs::write(bench.trace(name), "1\n2\n3\n".repeat(40)).unwrap();
+    }
+    bench.plan.sizes = Size::parse_list(Plan::SIZES).unwrap();
+    for _ in 0..2 {
+        let (rows, watch) = bench.run();
+        let rows = rows.unwrap();
+        let sizes: Vec<_> = rows.iter().map(|row| (&*row.size, row.capacity_blocks)).collect();
+        assert_eq!(sizes, [("50%", 1), ("100%", 3)].repeat(3 * TRACES.len()));
+        let shares = *watch.shares.lock().unwrap();
+        let all =
+            (bench.plan.sizes.len() * 3 * TRACES.len() - *watch.resumed.lock().unwrap()) as f64;
+        assert!((shares - all).abs() < 1e-6, "{shares} of {all}");
+    }
+    // Whoever asks for them is told.
+    bench.plan.sizes = Size::parse_list("1%,50%").unwrap();
+    assert!(bench.run().0.unwrap_err().to_string().contains("size 1% is 0 blocks"));
+}
+
+#[test]
+fn a_ratio_may_have_large_parts() {
+    let mut bench = Bench::new();
+    bench.plan.upper = None;
+    for (ratio, last) in [("100:1", 2), ("1:100", 20_000), ("70:3:90", 257)] {
+        bench.plan.ratio = Some(ratio.parse().unwrap());
+        bench.plan.sizes = Size::parse_list("200blk").unwrap();
+        let rows = bench.run().0.unwrap();
+        assert!(rows.iter().all(|row| row.capacity_blocks == last), "{ratio}");
+    }
+}
+
 /// Rows of schemes are single simulations; what a scheme does not take is left out, and an error if
 /// nothing is left.
 #[test]

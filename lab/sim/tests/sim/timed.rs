@@ -8,9 +8,9 @@ use undercroft_policy::Spec;
 use undercroft_sim::tree::Division;
 use undercroft_sim::{
     Config, Data, LevelConfig, Outcome, Population, Prepared, ReloadTime, Setup, Sharing,
-    TimedOutcome, TimedReport, Timing, simulate,
+    TimedOutcome, TimedReport, Timing, TraceInput, simulate,
 };
-use undercroft_trace::{BlockOptions, Record, Unit};
+use undercroft_trace::{Reader, Record, Unit};
 
 const MS: u64 = 1_000_000;
 
@@ -37,6 +37,10 @@ fn timing() -> Timing {
 
 fn letters(text: &str) -> Population {
     Population::one(common::letters(text), "letters".into())
+}
+
+fn read(traces: Vec<(String, Box<dyn Reader>)>, data: Data) -> Population {
+    Population::read(traces, &TraceInput::default(), data, |_| ()).unwrap().0
 }
 
 fn skewed(seed: u64, count: u32, blocks: u32) -> Vec<Record> {
@@ -113,10 +117,9 @@ fn disks_serve_one_request_at_a_time() {
     for (disks, wait) in [(1, 8), (2, 0)] {
         let traces = [true, false].map(|even| {
             let trace = common::Memory::new(Unit::Blocks, pair(even));
-            (even.to_string(), Box::new(trace) as Box<dyn undercroft_trace::Reader>)
+            (even.to_string(), Box::new(trace) as Box<dyn Reader>)
         });
-        let options = BlockOptions::default();
-        let both = Population::of_traces(traces.into(), &options, Data::Shared, |_| ()).unwrap();
+        let both = read(traces.into(), Data::Shared);
         let found = timed(&both, &config(1, 2, "access"), &Timing { disks, ..timing() });
         assert_eq!((found.wait_ns, found.service_ns), (wait * MS, 16 * MS), "{disks} disks");
         assert_eq!(found.response_ns, (20 + wait) * MS);
@@ -170,11 +173,10 @@ fn what_is_counted_adds_up() {
         let traces = (0..1 + random.below(3)).map(|i| {
             let records = skewed(seed * 10 + u64::from(i), 6000, 400);
             let trace = common::Memory::new(Unit::Blocks, records);
-            (i.to_string(), Box::new(trace) as Box<dyn undercroft_trace::Reader>)
+            (i.to_string(), Box::new(trace) as Box<dyn Reader>)
         });
         let data = if random.one_in(2) { Data::Shared } else { Data::Disjoint };
-        let options = BlockOptions::default();
-        let population = Population::of_traces(traces.collect(), &options, data, |_| ()).unwrap();
+        let population = read(traces.collect(), data);
         let placements = [
             "eviction,on-hit=move",
             "gl",
@@ -244,10 +246,9 @@ fn the_cheaper_way_is_taken() {
 fn placement_is_compared_with_none() {
     let traces = [1, 2].map(|seed| {
         let trace = common::Memory::new(Unit::Blocks, skewed(seed, 2000, 60));
-        (seed.to_string(), Box::new(trace) as Box<dyn undercroft_trace::Reader>)
+        (seed.to_string(), Box::new(trace) as Box<dyn Reader>)
     });
-    let options = BlockOptions::default();
-    let both = Population::of_traces(traces.into(), &options, Data::Shared, |_| ()).unwrap();
+    let both = read(traces.into(), Data::Shared);
     let none = config(10, 20, "access");
     let without = TimedReport::from(&timed(&both, &none, &timing()));
     let with = Config {

@@ -108,9 +108,8 @@ impl Window {
 
     fn tell(&self, from: u64, length: u64, reply: Reply) {
         let text = (self.status)(from > 0);
-        if from == 0 {
-            self.add_work(text.len() as u64 / BYTES_FOR_ONE);
-        }
+        // A client that continues reading pays too: the text may be made anew for it.
+        self.add_work(text.len() as u64 / BYTES_FOR_ONE);
         if text.len() as u64 > WINDOW {
             let text = "the status does not fit the window: ask the HTTP listener for /stats";
             return reply.fail(Failure::Overflow, text.to_owned());
@@ -241,4 +240,29 @@ fn joined(mut data: Vec<Bytes>) -> Bytes {
     let mut whole = BytesMut::with_capacity(data.iter().map(Bytes::len).sum());
     data.iter().for_each(|piece| whole.extend_from_slice(piece));
     whole.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use undercroft_policy::Spec;
+
+    use super::*;
+    use crate::config::VolumeConfig;
+    use crate::volume::tests::open;
+
+    #[tokio::test]
+    async fn whoever_continues_reading_pays_for_a_text_that_may_be_made_anew() {
+        let volume = open(VolumeConfig::new("test", 100, Spec::parse("lru").unwrap()), 300);
+        let status: Status = Arc::new(|_| Bytes::from(vec![b'x'; 1 << 16]));
+        let window = Window::new(&volume, &[], false, status).unwrap();
+        window.work_debt();
+        for from in [0, 1, 4096] {
+            let (reply, awaited) = Reply::detached();
+            let command = Command::Read { one_chunk: false };
+            let request = Request { command, offset: from, length: 1, durable: false, reply };
+            assert!(window.request(request, from).is_none());
+            awaited.await;
+            assert_eq!(window.work_debt(), (1 << 16) / BYTES_FOR_ONE, "from {from}");
+        }
+    }
 }
