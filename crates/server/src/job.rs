@@ -32,7 +32,7 @@ pub(crate) struct Job {
 pub(crate) enum JobKind {
     Read,
     Write(Payload),
-    /// Writes zeroes to a part of a block.
+    /// Writes zeroes to a part of a block, for an end of a WRITE_ZEROES.
     Zero,
     /// Reads blocks into the cache without answering a client.
     Prefetch,
@@ -89,7 +89,8 @@ pub(crate) struct BlockOp {
 /// What an answer needs to know about its request.
 pub(crate) struct RequestContext {
     pub(crate) reply: Reply,
-    pub(crate) operation: CommandKind,
+    /// What it is counted as; `None`: it is a part of a request that is counted.
+    pub(crate) operation: Option<CommandKind>,
     pub(crate) started: Instant,
 }
 
@@ -207,12 +208,13 @@ impl Job {
         Some(self.finished(reply, Err(failed), progress.source))
     }
 
-    fn finished(&self, reply: Reply, outcome: Outcome, source: Source) -> Completion {
+    /// Ends the request.
+    pub(crate) fn finished(&self, reply: Reply, outcome: Outcome, source: Source) -> Completion {
         let operation = match self.kind {
-            JobKind::Read => CommandKind::Read,
-            // The partial blocks of a WRITE_ZEROES are written like data.
-            JobKind::Write(_) | JobKind::Zero => CommandKind::Write,
-            JobKind::Prefetch => CommandKind::Cache,
+            JobKind::Read => Some(CommandKind::Read),
+            JobKind::Write(_) => Some(CommandKind::Write),
+            JobKind::Zero => None,
+            JobKind::Prefetch => Some(CommandKind::Cache),
         };
         let asked = RequestContext { reply, operation, started: self.started };
         Completion { asked, outcome, source }
@@ -283,10 +285,12 @@ impl Completions {
     pub(crate) fn push(&mut self, finished: Completion) {
         let Completion { asked: RequestContext { reply, operation, started }, outcome, source } =
             finished;
-        let kind = (operation, source, started);
-        match self.runs.last_mut() {
-            Some((last, count)) if *last == kind => *count += 1,
-            _ => self.runs.push((kind, 1)),
+        if let Some(operation) = operation {
+            let kind = (operation, source, started);
+            match self.runs.last_mut() {
+                Some((last, count)) if *last == kind => *count += 1,
+                _ => self.runs.push((kind, 1)),
+            }
         }
         let told = match outcome {
             Ok(Answer::Done) => Told::Done,

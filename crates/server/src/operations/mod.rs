@@ -55,7 +55,9 @@ impl Volume {
                 start(self, write::write(self, write), at_once);
             }
         }
-        flash::write(self, requests.flash_writes);
+        if !requests.flash_writes.is_empty() {
+            flash::write(self, requests.flash_writes);
+        }
         for write_out in requests.write_outs {
             if self.takes_many {
                 tickets.push(write_out::ticket(self, &write_out));

@@ -44,7 +44,7 @@ use crate::process::unwritten;
 use crate::upstream;
 use crate::volume::Volume;
 use crate::volume::change::prepare;
-use crate::volume::close::Unwritten;
+use crate::volume::close::{Unwritten, write_out_no_more};
 
 /// How long connections may take to end when the server stops.
 pub(crate) const GRACE: Duration = Duration::from_secs(30);
@@ -243,9 +243,13 @@ impl Running {
         let mut exports = self.exports.all();
         exports.extend(self.leaving.iter().cloned());
         let closing = exports.iter().map(|entry| close(entry.volume(), self.state.as_ref()));
-        let ended = join_all(closing).await;
-        let lost = exports.iter().zip(ended).filter_map(|(entry, end)| Some((entry, end.err()?)));
-        let failures: Vec<_> = lost.map(|(entry, lost)| self.lost(entry.volume(), &lost)).collect();
+        let ended = exports.iter().zip(join_all(closing).await);
+        let lost: Vec<_> = ended.filter_map(|(entry, end)| Some((entry, end.err()?))).collect();
+        if self.config.unwritten.is_some() {
+            // A change of a store after its file is made would outdate that.
+            join_all(lost.iter().map(|(entry, _)| write_out_no_more(entry.volume()))).await;
+        }
+        let failures: Vec<_> = lost.iter().map(|(it, lost)| self.lost(it.volume(), lost)).collect();
         self.stop.send_replace(true);
         if failures.is_empty() { Ok(()) } else { Err(ServeError::Work(failures.join("; "))) }
     }
@@ -253,20 +257,17 @@ impl Running {
     /// Describes what is lost, and keeps it in a file if configured.
     fn lost(&self, volume: &Volume, lost: &Unwritten) -> String {
         let name = &volume.config().name;
-        let config = self.config.volumes.iter().find(|config| config.name == *name);
-        match (&self.config.unwritten, config) {
-            (Some(folder), Some(config)) if !lost.blocks.is_empty() => {
-                match unwritten::keep(folder, volume, &config.store, lost) {
-                    Ok(path) => format!(
-                        "volume {name}: {lost}; they are kept in {}: when the store is well again, \
-                         and before the volume is served again, `undercroft unwritten write` \
-                         brings them there",
-                        path.display()
-                    ),
-                    Err(error) => format!("volume {name}: {lost}; they are lost: {error}"),
-                }
-            }
-            _ => format!("volume {name}: {lost}; they are lost"),
+        let kept = match &self.config.unwritten {
+            Some(folder) if !lost.blocks.is_empty() => unwritten::keep(folder, volume, lost),
+            _ => return format!("volume {name}: {lost}; they are lost"),
+        };
+        match kept {
+            Ok(path) => format!(
+                "volume {name}: {lost}; they are kept in {}: when the store is well again, and \
+                 before the volume is served again, `undercroft unwritten write` brings them there",
+                path.display()
+            ),
+            Err(error) => format!("volume {name}: {lost}; they are lost: {error}"),
         }
     }
 }

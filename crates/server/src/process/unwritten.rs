@@ -4,9 +4,9 @@
 //! Old data must never replace new data. So a file is valid only until somebody could have changed
 //! the volume: a server that opens the volume for writing first renames the file from
 //! `NAME-TIME.unwritten` to `.outdated`. If the store consists of files, these must also be
-//! unchanged, to the nanosecond of their last change; opening one for writing, as every server
-//! does, changes that time. Changes of another kind of store by anything but a server with this
-//! folder are not noticed.
+//! unchanged, to the nanosecond of their last change. So the file is made when the server that
+//! makes it begins no more write-outs, and has waited for those at the store. Changes of another
+//! kind of store by anything but a server with this folder are not noticed.
 //!
 //! The format: the magic bytes; length of the head in bytes (u32; all numbers are little-endian);
 //! the head as JSON; for each block its offset (u64), its length in bytes (u32) and its data; at
@@ -92,14 +92,14 @@ fn failed(path: &Path, what: impl ToString) -> UnwrittenError {
     UnwrittenError { path: path.to_owned(), what: what.to_string() }
 }
 
-/// Writes the blocks that a store did not take to a new file in `folder`. Returns its path.
+/// Writes the blocks that a store did not take to a new file in `folder`, when no more go there
+/// ([`write_out_no_more`](crate::volume::close::write_out_no_more)). Returns its path.
 ///
 /// # Errors
 /// The file cannot be written.
 pub(crate) fn keep(
     folder: &Path,
     volume: &Volume,
-    store: &StoreSpec,
     unwritten: &Unwritten,
 ) -> Result<PathBuf, UnwrittenError> {
     let blocks = unwritten.blocks.iter().flat_map(Clone::clone);
@@ -109,7 +109,7 @@ pub(crate) fn keep(
             Some(Kept { offset: block * unwritten.block_bytes, data })
         })
         .collect();
-    let name = &volume.config().name;
+    let (name, store) = (&volume.config().name, &volume.config().store);
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let path = folder.join(format!("{name}-{}.{GOOD}", time.as_millis()));
     let head = UnwrittenHead {
@@ -185,7 +185,7 @@ pub async fn write_unwritten(
         Some(spec) => spec,
         None => head.store.parse::<StoreSpec>().map_err(|error| failed(error.to_string()))?,
     };
-    // Before opening the store, because opening a file for writing counts as a change.
+    // Before opening the store, since that may count as a change.
     let found = file_marks(&spec);
     let is_same = |then: &FileMark| found.iter().any(|now| now.is_same_as(then));
     if let Some(changed) = head.files.iter().find(|mark| !is_same(mark)) {
@@ -208,11 +208,7 @@ pub async fn write_unwritten(
     for one in &kept {
         result = result.and(store.write(one.offset, vec![one.data.clone()], false).await);
     }
-    let flushed = match result {
-        Ok(()) => store.flush().await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = flushed {
+    if let Err(error) = result.and(store.flush().await) {
         // This attempt changed the files, by writing only these blocks.
         drop(store);
         head.files = file_marks(&spec);

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
@@ -27,6 +27,9 @@ use crate::volume::store_health::ask_store;
 /// Pause before refused blocks are tried again; it doubles each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LONGEST: Duration = Duration::from_secs(2);
+
+/// How long write-outs at the store are awaited when no more are begun.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// Most ranges of blocks that the text lists.
 const RANGES_NAMED: usize = 16;
@@ -91,6 +94,15 @@ impl fmt::Display for Unwritten {
 
 impl std::error::Error for Unwritten {}
 
+/// After an attempt to close a volume: begins no more write-outs, and waits for those at the store,
+/// for some seconds. What the store does not have then, it gets only if it answers them later.
+pub(crate) async fn write_out_no_more(volume: &Volume) {
+    volume.pace.iter().for_each(|pace| pace.end());
+    let is_over = || volume.shards.each().all(|shard| shard.dirty.writing_count() == 0);
+    let ended = volume.until(|| is_over().then_some(()));
+    let _ = timeout(LAST_ANSWERS, ended).await;
+}
+
 impl Volume {
     /// Answers running requests, refuses new ones, and makes everything durable. The volume cannot
     /// be used afterwards. Takes at most [`close_patience`](crate::VolumeConfig::close_patience),
@@ -137,7 +149,7 @@ impl Volume {
         // A reload may still be running. What it evicts may have been changed by then, by whoever
         // opens the store next.
         self.shards.each().for_each(|mut shard| shard.blocks.watchers.below = None);
-        let late = self.answers.late.open();
+        let late = self.answers.late.open() + pending.load(Ordering::SeqCst);
         if late == 0 {
             if let Some(commits) = &self.flash_commits {
                 commits.end(&FlashHost::of(self)).await;

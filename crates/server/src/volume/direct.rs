@@ -30,7 +30,7 @@ impl DirectRequest {
     pub(super) fn begin(volume: &Arc<Volume>, request: Request, started: Instant) {
         let Request { command, offset, length, durable, reply } = request;
         let operation = command.kind();
-        let asked = RequestContext { reply, operation, started };
+        let asked = RequestContext { reply, operation: Some(operation), started };
         let blocks = match length {
             0 => 0,
             length => volume.geometry.blocks(offset, length).count() as u64,
@@ -45,7 +45,6 @@ impl DirectRequest {
             // What has not been sent by then need not go on without its client.
             if let Some(change) = &change {
                 if let Err(failed) = volume.answers.in_time(started, change.turn()).await {
-                    count_ended(&mut lock(&volume.direct), operation, blocks, false);
                     return volume.answers.answer_one(asked.complete(Err(failed)));
                 }
             }

@@ -276,18 +276,18 @@ impl FlashCommits {
         self.covered.fetch_max(answered, Ordering::SeqCst);
     }
 
-    /// Commits what there is. Returns whether more is waiting that somebody waits for.
+    /// Commits what there is, with the lock of the queue held. Returns whether more is waiting that
+    /// somebody waits for.
     ///
     /// # Errors
     /// The device failed or did not answer, or the store did not tell its version.
-    async fn commit(&self, host: &dyn Host, is_last: bool) -> io::Result<bool> {
+    async fn commit(&self, queue: &mut Queue, host: &dyn Host, is_last: bool) -> io::Result<bool> {
         if self.part.medium.is_off() {
             return Err(io::Error::other("the device is used no more"));
         }
-        let mut queue = self.queue.lock().await;
-        self.take_written(&mut queue);
+        self.take_written(queue);
         let began = clock::now();
-        self.make_store_durable(&mut queue, host, is_last).await;
+        self.make_store_durable(queue, host, is_last).await;
         let ready = queue.take_covered(self.covered.load(Ordering::SeqCst));
         let stamp = self.stamp(is_last).await?;
         self.enter(ready).await?;
@@ -472,6 +472,12 @@ impl FlashCommits {
     /// The volume has ended, and its store is durable: the next server shall find all that is on
     /// flash, if nobody changes the store before.
     pub(super) async fn end(&self, host: &dyn Host) {
+        // Held until no commit is made any more: another one would say that the store's next change
+        // may be this server's.
+        let mut queue = match timeout(PATIENCE, self.queue.lock()).await {
+            Ok(queue) => queue,
+            Err(why) => return self.give_up(&why.into()),
+        };
         let ended = async {
             loop {
                 let mut is_writing = false;
@@ -480,7 +486,7 @@ impl FlashCommits {
                 }
                 // The last stamp must not be there before the end of what is void.
                 let is_last = !is_writing && self.gate_of_levels(&[0..=u64::MAX]) == Gate::Open;
-                if self.is_over() || !self.commit(host, is_last).await? && is_last {
+                if self.is_over() || !self.commit(&mut queue, host, is_last).await? && is_last {
                     return io::Result::Ok(());
                 }
                 sleep(Duration::from_millis(1)).await;
@@ -525,9 +531,9 @@ impl Drop for Change {
 pub(super) async fn commit_now_and_then(commits: Arc<FlashCommits>, host: impl Host) {
     while !commits.is_over() && !host.is_gone() {
         let _ = timeout(TICK, commits.journals.wanted.notified()).await;
-        let mut is_more = true;
+        let (mut queue, mut is_more) = (commits.queue.lock().await, true);
         while is_more && !commits.is_over() {
-            is_more = commits.commit(&host, false).await.unwrap_or_else(|why| {
+            is_more = commits.commit(&mut queue, &host, false).await.unwrap_or_else(|why| {
                 commits.give_up(&why);
                 false
             });

@@ -184,8 +184,9 @@ pub(crate) struct Pace {
     state: Mutex<State>,
     /// Whether the store takes many writes at once.
     pub(crate) is_many: bool,
-    /// Held by who starts write-outs; what another one wants meanwhile is done then.
-    turn: Mutex<()>,
+    /// Held by who starts write-outs; what another one wants meanwhile is done then. Whether none
+    /// start any more.
+    turn: Mutex<bool>,
     again: AtomicBool,
     /// Whether write-outs are due that could not start.
     is_waiting: AtomicBool,
@@ -287,14 +288,21 @@ impl Pace {
     pub(crate) fn in_turn(&self, mut start: impl FnMut()) {
         self.again.store(true, Ordering::SeqCst);
         while self.again.load(Ordering::SeqCst) {
-            let _turn = match self.turn.try_lock() {
+            let is_over = match self.turn.try_lock() {
                 Err(TryLockError::WouldBlock) => return,
                 Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
                 Ok(turn) => turn,
             };
             self.again.store(false, Ordering::SeqCst);
-            start();
+            if !*is_over {
+                start();
+            }
         }
+    }
+
+    /// From now on no write-outs start.
+    pub(crate) fn end(&self) {
+        *sleep_lock(&self.turn) = true;
     }
 
     /// Whether write-outs are due that could not start.

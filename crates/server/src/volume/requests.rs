@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use undercroft_level::{self as cache, Asker, ClientEviction};
-use undercroft_nbd::{self as nbd, Command, CommandKind, Failure, Piece, Pieces, Reply, Request};
+use undercroft_nbd::{self as nbd, Command, Failure, Piece, Pieces, Reply, Request};
 use undercroft_store::Zeroing;
 
 use crate::answer::{Answer, Failed, Outcome};
 use crate::clock;
 use crate::counters::Source;
-use crate::job::{BlockOp, Completion, Job, JobKind, Payload, RequestContext, Room};
+use crate::job::{BlockOp, Job, JobKind, Payload, RequestContext, Room};
 use crate::lock::lock;
 use crate::shard::ranges::RangeKind;
 use crate::volume::clients::Caller;
@@ -136,7 +136,7 @@ impl Work<'_> {
 
     fn begin(&mut self, request: Request, started: Instant, asker: Asker) {
         let volume = self.volume;
-        let operation = request.command.kind();
+        let operation = Some(request.command.kind());
         if let Err(failed) = self.check(&request) {
             let asked = RequestContext { reply: request.reply, operation, started };
             return self.finished(asked.complete(Err(failed)));
@@ -263,9 +263,7 @@ impl Work<'_> {
             }
         }
         let Some(block) = waits else {
-            let asked =
-                RequestContext { reply, operation: CommandKind::Write, started: job.started };
-            return self.finished(Completion { source, ..asked.complete(Ok(Answer::Done)) });
+            return self.finished(job.finished(reply, Ok(Answer::Done), source));
         };
         let job = Arc::new(job);
         let enqueue = |block, source, work: &mut Work<'_>| {
@@ -294,7 +292,8 @@ impl Work<'_> {
         self.finish_later(asked, async { done.await.map(|()| Answer::Done) }, |_| 0);
     }
 
-    /// Zeroes whole blocks as a range; partial blocks at the ends are written.
+    /// Zeroes whole blocks as a range; partial blocks at the ends are written. It is one request,
+    /// which is answered when all of its parts have ended.
     fn zero(
         &mut self,
         offset: u64,
@@ -308,15 +307,13 @@ impl Work<'_> {
             let failed = Failed::new(Failure::NotSupported, "zeroing is no faster than writing");
             return self.finished(asked.complete(Err(failed)));
         }
-        let blocks = volume.geometry.whole_blocks(offset, length);
-        let end = offset + length;
+        let geometry = &volume.geometry;
+        let (blocks, end) = (geometry.whole_blocks(offset, length), offset + length);
         let (head_end, tail_start) = match &blocks {
-            Some(b) => {
-                (volume.geometry.start(*b.start()), volume.geometry.start(b.end() + 1).min(end))
-            }
+            Some(b) => (geometry.start(*b.start()), geometry.start(b.end() + 1).min(end)),
             // Within one block, or across the border of two.
             None => {
-                let border = volume.geometry.start(volume.geometry.block_of(end - 1)).max(offset);
+                let border = geometry.start(geometry.block_of(end - 1)).max(offset);
                 (border, border)
             }
         };
@@ -325,7 +322,6 @@ impl Work<'_> {
             if from < to {
                 let (reply, edge) = Reply::detached();
                 let job = Job::new(JobKind::Zero, from, to - from, durable, asked.started);
-                volume.answers.pending.fetch_add(1, Ordering::SeqCst);
                 self.write(job, asker, reply);
                 edges.push(edge);
             }
@@ -333,15 +329,16 @@ impl Work<'_> {
         self.release();
         let range = blocks.map(|b| RangeOp::take_on(volume, b, RangeKind::Zero(how), durable));
         let done = async move {
+            let mut result = Ok(Answer::Done);
             if let Some(range) = range {
-                range.await?;
+                result = range.await.map(|()| Answer::Done);
             }
             for edge in edges {
                 if let nbd::Answer::Failed(failure, message) = edge.await {
-                    return Err(Failed::new(failure, &message));
+                    result = result.and(Err(Failed::new(failure, &message)));
                 }
             }
-            Ok(Answer::Done)
+            result
         };
         self.finish_later(asked, done, |_| 0);
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock;
-use crate::job::Job;
+use crate::job::{Job, JobKind};
 use crate::lock::lock;
 use crate::volume::answers::too_late;
 use crate::volume::store_health::LOOK;
@@ -21,7 +21,8 @@ impl Work<'_> {
         let writing = shard.dirty.at_store_since().or_else(syncing).unwrap_or(now);
         let is_late = |&(job, is_starved): &(&Arc<Job>, bool)| {
             let since = if is_starved { job.started.max(writing) } else { job.started };
-            now.saturating_duration_since(since) >= limit
+            // A WRITE_ZEROES is late as a whole (`answer_in_time`), and not with its ends.
+            now.saturating_duration_since(since) >= limit && !matches!(job.kind, JobKind::Zero)
         };
         let mut jobs: Vec<_> = shard.blocks.jobs().filter(is_late).map(|(job, _)| job).collect();
         // The longest waiting first.

@@ -399,6 +399,12 @@ async fn zeroes_take_no_frame_and_no_store_read() {
     assert_eq!(found, store.live()[..4 * BLOCK as usize]);
     assert_eq!(reads(&store), []);
     assert_eq!(volume.stats().resident, 4);
+    // Its ends are no requests.
+    let counted = |operation| {
+        let sources = [Source::Hit, Source::Joined, Source::Miss];
+        sources.map(|source| volume.latencies().of(operation, source).count()).iter().sum::<u64>()
+    };
+    assert_eq!((counted(Operation::Write), counted(Operation::WriteZeroes)), (1, 1));
 }
 
 #[tokio::test]

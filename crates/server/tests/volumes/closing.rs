@@ -2,16 +2,20 @@
 //! block costs no other, a store that comes back gets everything, and what is lost is named. The
 //! clock moves only while nothing else is to do: a busy machine uses up no patience.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::common::{self, BLOCK, READ, begin, flush, open_on, write, write_of};
-use tokio::time::timeout;
+use crate::common::{self, BLOCK, READ, TestStore, begin, flush, open, open_on, write, write_of};
+use tokio::time::{sleep, timeout};
 use undercroft_nbd::{Command, Failure};
+use undercroft_server::process::{OpeningStore, Running, Settings, Surroundings, write_unwritten};
 use undercroft_server::{Caller, Volume, VolumeConfig};
 use undercroft_store::{
-    FailHandle, FailRule, FailStore, FailWith, Failure as Fails, MemoryStore, RequestKind, Store,
-    Trigger,
+    FailHandle, FailRule, FailStore, FailWith, Failure as Fails, MemoryStore, OpenOptions,
+    RequestKind, Store, StoreSpec, Trigger,
 };
 
 /// How long anything may take that ends at all.
@@ -197,4 +201,83 @@ async fn a_refused_victim_stays_readable() {
     flush(&volume).await.unwrap();
     assert_eq!(volume.stats().dirty, 0);
     volume.validate().unwrap();
+}
+
+/// A store that has a change and has not answered it is not given up: another server could open it,
+/// and the change come after one of that server's.
+#[tokio::test(start_paused = true)]
+async fn a_store_with_a_change_under_way_is_not_given_up() {
+    let store = TestStore::new(1 << 20, 512, 1);
+    let volume = open(common::config(64, "lru"), &store);
+    store.hold_writes.store(true, Ordering::SeqCst);
+    let change = begin(&volume, write_of(vec![1; 4096]), 0, BLOCK);
+    timeout(PATIENCE, volume.close()).await.expect("it never ends").unwrap();
+    assert!(!store.is_closed.load(Ordering::SeqCst));
+    store.release();
+    assert!(change.await.unwrap().is_ok());
+    timeout(PATIENCE, volume.close()).await.expect("it never ends").unwrap();
+    assert!(store.is_closed.load(Ordering::SeqCst));
+}
+
+/// The file of what a store did not take stays valid: what was at the store when the server gave up
+/// comes before it, and nothing after it, also if the store is well before the server is gone.
+#[tokio::test]
+async fn nothing_is_written_behind_the_file_of_what_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut stores, mut faults, mut volumes) = (HashMap::new(), Vec::new(), Vec::new());
+    for (name, fails) in [("slow", Fails::Stall(None)), ("bad", Fails::Error(FailWith::Io))] {
+        let path = folder.path().join(format!("{name}.img"));
+        let spec: StoreSpec = format!("file:{}", path.display()).parse().unwrap();
+        let options = OpenOptions { size: Some(1 << 20), ..OpenOptions::default() };
+        let store = FailStore::new(spec.open(options).await.unwrap(), every_write(fails));
+        faults.push(store.handle());
+        stores.insert(name.to_owned(), Arc::new(store) as Arc<dyn Store>);
+        let volume = format!("{name}={spec},policy=lru,write=back");
+        volumes.push(Settings::volume(&volume).unwrap());
+    }
+    let config = Settings::default().set("volume", volumes).set("cache", "2MiB").config();
+    let mut config = config.unwrap();
+    config.listen.clear();
+    config.unwritten = Some(folder.path().to_owned());
+    config.volumes.iter_mut().for_each(|volume| volume.close_patience = Duration::ZERO);
+    let give = move |name: &str| -> Option<OpeningStore> {
+        Some(Box::pin(std::future::ready(Ok(Arc::clone(stores.get(name)?)))))
+    };
+    let surroundings = Surroundings { stores: Some(Arc::new(give)), ..Surroundings::default() };
+    let running = Running::start_in(&config, surroundings).await.unwrap();
+    // Whoever uses a volume keeps it from being gone.
+    let volumes = running.volumes();
+    for volume in &volumes {
+        write(volume, 0, vec![7; 4096]).await.unwrap();
+    }
+    let answer = async {
+        sleep(Duration::from_secs(1)).await;
+        faults[0].release();
+    };
+    let (stopped, ()) = tokio::join!(running.stop(), answer);
+    let said = stopped.unwrap_err().to_string();
+    assert!(said.contains("volume slow") && said.contains("volume bad"), "{said}");
+    faults[1].set(None);
+    // The flusher would try again after a second.
+    sleep(Duration::from_secs(3)).await;
+    drop(volumes);
+    let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+    let is_kept = |file: &PathBuf| file.extension().is_some_and(|end| end == "unwritten");
+    let kept: Vec<_> = files.filter(is_kept).collect();
+    assert_eq!(kept.len(), 2, "{said}");
+    for file in kept {
+        let written = async {
+            loop {
+                match write_unwritten(&file, None).await {
+                    Err(error) if error.to_string().contains("in use") => {
+                        sleep(Duration::from_millis(20)).await;
+                    }
+                    other => break other.unwrap(),
+                }
+            }
+        };
+        let head = timeout(PATIENCE, written).await.expect("the store is still open");
+        let image = std::fs::read(folder.path().join(format!("{}.img", head.volume))).unwrap();
+        assert!(image[..4096].iter().all(|&byte| byte == 7), "{}", head.volume);
+    }
 }

@@ -63,6 +63,8 @@ pub struct TestStore {
     pub flush_ms: AtomicU64,
     /// When it was changed last, in nanoseconds since 1970; 0: it has no version.
     pub changed_ns: AtomicU64,
+    /// It was given up.
+    pub is_closed: AtomicBool,
     kept: Mutex<Vec<Buffer>>,
 }
 
@@ -139,6 +141,7 @@ impl TestStore {
             released: Notify::new(),
             flush_ms: AtomicU64::new(0),
             changed_ns: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
             kept: Mutex::new(Vec::new()),
         })
     }
@@ -372,6 +375,11 @@ impl Store for Shared {
     fn reload(&self) -> StoreAnswer<io::Result<u64>> {
         let size = self.0.inner.lock().unwrap().live.len() as u64;
         Box::pin(async move { Ok(size) })
+    }
+
+    fn close(&self) -> StoreAnswer<io::Result<()>> {
+        self.0.is_closed.store(true, Ordering::SeqCst);
+        Box::pin(async { Ok(()) })
     }
 }
 

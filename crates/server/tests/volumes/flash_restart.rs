@@ -190,6 +190,25 @@ async fn an_end_in_order_keeps_what_lies_there_and_a_foreign_change_nothing() {
     }
 }
 
+/// A commit that has waited for the last one is not made: it would admit what somebody else changes
+/// in the seconds after an end in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_commit_follows_the_last_one() {
+    let mut random = Random::new(seed());
+    let life = first_life(config(16, "lru"), &mut random).await;
+    put_on_flash(&life).await;
+    // After the stamp that there is, so that another one is wanted.
+    write(&life.volume, (BLOCKS - 1) * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
+    // The last commit takes longer than the pause between two.
+    life.device.flush_ms.store(1000, Ordering::SeqCst);
+    life.volume.close().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let (store, device) = cut(&life, false, &mut random);
+    store.put(0, &[9; BLOCK as usize], true);
+    let next = begin_life(config(16, "lru"), store, device, Some(life.id), &mut random).await;
+    assert_eq!(next.found, Err("the store was changed since".to_owned()));
+}
+
 /// A device that takes no more pages holds no client up for long, and is not believed later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_journal_that_cannot_be_written_is_done_without() {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use undercroft_nbd::{Command, Failure};
-use undercroft_server::{Answer, Outcome, Volume, Write};
+use undercroft_server::{Answer, Outcome, Volume, VolumeConfig, Write};
 
 use crate::common::{
-    BLOCK, READ, Request, TestStore, ZERO, begin, config, open, read, settle, write_of,
+    BLOCK, READ, Request, TestStore, ZERO, begin, config, open, read, settle, write, write_back,
+    write_of,
 };
 
 fn volume(store: &Arc<TestStore>, write: Write) -> Arc<Volume> {
@@ -85,7 +87,7 @@ async fn those_that_need_a_frame_beside_a_flush_that_hangs_are_told() {
     let writes: Vec<_> = (0..2000).map(|at| begin(&volume, block(), at * BLOCK, BLOCK)).collect();
     let mut told = 0;
     for write in writes {
-        let outcome = tokio::time::timeout(Duration::from_secs(10), write).await;
+        let outcome = timeout(Duration::from_secs(10), write).await;
         told += usize::from(outcome.expect("it waits for ever").unwrap().is_err());
     }
     assert!(told > 0, "all found a frame");
@@ -133,6 +135,54 @@ async fn flushes_ranges_and_what_waits_behind_them_are_answered() {
     volume.close().await.unwrap();
 }
 
+/// A WRITE_ZEROES that begins and ends within blocks is one request, also when it is late.
+#[tokio::test(flavor = "multi_thread")]
+async fn zeroes_are_late_once() {
+    let store = TestStore::new(1 << 20, 512, 1);
+    let volume = volume(&store, Write::Through);
+    store.hold_writes.store(true, SeqCst);
+    is_told(begin(&volume, ZERO, 512, 2 * BLOCK).await.unwrap());
+    // Whatever else is late is found by then.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(volume.stats().store_timeouts, 1);
+    store.release();
+    quiet(&volume, &[0; 2 * BLOCK as usize]).await;
+    volume.close().await.unwrap();
+}
+
+/// A range waits for a write that needs a frame. When one is free, and all that is dirty is in the
+/// cache again, the write goes on; no request at the store ends that would wake the range.
+#[tokio::test(start_paused = true)]
+async fn a_range_is_woken_by_a_write_that_found_a_frame() {
+    let store = TestStore::new(1 << 20, 512, 1);
+    store.takes_many.store(true, SeqCst);
+    // Five frames.
+    let volume = open(VolumeConfig { spare_frames: 1, ..write_back(4) }, &store);
+    let block = || vec![1; BLOCK as usize];
+    let sent = begin(&volume, READ, 0, BLOCK).await.unwrap();
+    // Beside a read and a flush nothing is written out.
+    store.flush_ms.store(600_000, SeqCst);
+    let _flush = begin(&volume, Command::Flush, 0, 0);
+    settle().await;
+    write(&volume, BLOCK, block()).await.unwrap();
+    store.hold_reads.store(true, SeqCst);
+    let _read = begin(&volume, READ, 10 * BLOCK, BLOCK);
+    for other in [2, 3] {
+        write(&volume, other * BLOCK, block()).await.unwrap();
+    }
+    // Drives out block 1, which is dirty, and has no frame: that of block 0 is being sent.
+    let starved = begin(&volume, write_of(block()), 4 * BLOCK, BLOCK);
+    let range = begin(&volume, Command::Trim, 4 * BLOCK, BLOCK);
+    settle().await;
+    assert_eq!((volume.stats().starved, volume.stats().dirty), (1, 3));
+    drop(sent);
+    // Block 1 comes back for block 10, which is clean.
+    write(&volume, BLOCK, block()).await.unwrap();
+    let trimmed = timeout(Duration::from_secs(10), range).await.expect("nobody wakes it");
+    assert!(trimmed.unwrap().is_ok() && starved.await.unwrap().is_ok());
+    volume.validate().unwrap();
+}
+
 /// Without a cache, changes of the same bytes wait for each other, also behind one whose client was
 /// told: no earlier one is executed after a later one, however late it is. One that has only waited
 /// until its client was told is not executed.
@@ -159,7 +209,8 @@ async fn without_a_cache_a_late_write_undoes_none() {
     let live = store.live();
     let each = [0, 2048, 4096, 5120, 6144, 8192].map(|at| live[at]);
     assert_eq!((each, changes()), ([1, 3, 0, 3, 0, 5], 4));
-    assert_eq!(volume.stats().store_timeouts, 2);
+    let stats = volume.stats();
+    assert_eq!((stats.store_timeouts, stats.store_writes, stats.write_failures), (2, 4, 0));
     volume.close().await.unwrap();
 }
 
