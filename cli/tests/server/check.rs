@@ -41,6 +41,9 @@ fn what_would_be_served_is_said_and_nothing_is_made() {
     let server = place.serve("--volume there=file:there.img,size=1MiB");
     checked(&place, "--volume there=file:there.img,size=1MiB --listen unix:socket");
     assert_eq!(server.stop(), 0);
+    // A start goes on without it, and a reload whose settings are checked first must, too.
+    let said = checked(&place, "--volume m=mem:,size=1MiB --flash /dev/no-device,size=4MiB");
+    assert!(said.contains("flash /dev/no-device: there is no such device"), "{said}");
 }
 
 #[test]

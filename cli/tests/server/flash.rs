@@ -168,6 +168,32 @@ async fn a_restart_finds_what_lay_on_flash() {
     assert_eq!(server.stop(), 0);
 }
 
+/// Flash has only copies: a server whose device has gone starts, and says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_starts_without_its_device() {
+    let place = Place::new();
+    let mut data = seeded("no device").bytes((BLOCKS * BLOCK) as usize);
+    place.write("v.img", &data);
+    let server = place.serve(
+        "--flash /dev/undercroft-nothing,size=64MiB --volume v=file:v.img,cache=128KiB,policy=lru",
+    );
+    for _ in 0..3 {
+        read_all(&server, &data).await;
+    }
+    let new = seeded("no device, again").bytes(4096);
+    data[..4096].copy_from_slice(&new);
+    write(&server.connect("v").await, 0, new).await.unwrap();
+    read_all(&server, &data).await;
+    assert_eq!((flash(&server, "up"), flash(&server, "capacity_blocks")), (0, 0));
+    // What the alert rule looks at.
+    assert!(server.page("/metrics").contains("undercroft_flash_using_shards{volume=\"v\"} 0"));
+    let log = server.log();
+    assert!(log.contains("flash /dev/undercroft-nothing: there is no such device"), "{log}");
+    assert!(log.contains("ERROR") && log.contains("start the server again"), "{log}");
+    assert_eq!(server.stop(), 0);
+    assert!(place.read("v.img") == data && !Path::new("/dev/undercroft-nothing").exists());
+}
+
 #[test]
 fn nothing_else_is_overwritten() {
     let place = Place::new();

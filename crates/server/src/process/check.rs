@@ -10,7 +10,7 @@ use rustix::fs::{Access, access};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::http::token;
 use crate::process::error::ServeError;
-use crate::process::flash_device::fits;
+use crate::process::flash_file::{fits, is_below_dev};
 use crate::process::memory_limit;
 
 /// What is known of a volume without opening its store.
@@ -43,6 +43,7 @@ pub fn check(config: &ServerConfig) -> Result<Vec<Checked>, ServeError> {
     }
     if let Some(last) = found.last_mut().filter(|_| wrong.is_empty()) {
         last.remarks.extend(lacks_a_side(config).map(str::to_owned));
+        last.remarks.extend(lacks_flash(config));
     }
     match (wrong.is_empty(), is_plan) {
         (true, _) => Ok(found),
@@ -76,6 +77,14 @@ pub(crate) fn lacks_a_side(config: &ServerConfig) -> Option<&'static str> {
 fn flash(config: &ServerConfig) -> Result<(), ServeError> {
     let new = config.flash.iter().find(|flash| !flash.path.exists());
     new.map_or(Ok(()), |flash| fits(flash.bytes).map_err(ServeError::Plan))
+}
+
+/// Which device for flash is not there. A start goes on without it, so it is a remark.
+fn lacks_flash(config: &ServerConfig) -> Option<String> {
+    let path = &config.flash.as_ref()?.path;
+    let is_missing = is_below_dev(path) && !path.exists();
+    let what = "there is no such device: the volumes would be served without it";
+    is_missing.then(|| format!("flash {}: {what}", path.display()))
 }
 
 /// Reads the files of TLS, and the token.
@@ -128,8 +137,7 @@ fn look_at_file(
             let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
             let has_folder = folder.is_none_or(Path::is_dir);
             let may_be_made = config.create && !config.read_only && has_size && has_folder;
-            let is_device = file.starts_with("/dev") && !file.starts_with("/dev/shm");
-            if !may_be_made || is_device {
+            if !may_be_made || is_below_dev(file) {
                 return work(&error.to_string());
             }
             remarks.push(format!("{path} does not exist and would be created, of zeroes"));

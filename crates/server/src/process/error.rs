@@ -10,7 +10,7 @@ pub enum ServeError {
     /// Something could not be opened, bound, or written.
     #[error("{0}")]
     Work(String),
-    /// A store cannot be reached now; opening its volume may succeed later.
+    /// A store or a device cannot be reached now; opening it may succeed later.
     #[error("{0}")]
     Away(String),
 }

@@ -1,28 +1,22 @@
-//! Opens the device or file for the level on flash, and divides it among the volumes.
+//! The device or file for the level on flash, divided among the volumes.
 //!
 //! What lies there from an earlier run is used if the level is to be warm after a restart
 //! (`restart=warm`), and the store can tell that nobody else has changed it: then the directory of
-//! parts in the device's head says where it is. Nothing is written to a device that was not
-//! formatted for this, and to no file that somebody else made.
+//! parts in the device's head says where it is.
+//!
+//! Not here: how it is made and opened, and when it counts as dead (`flash_file.rs`).
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes as Data;
-use rustix::fs::FallocateFlags;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use undercroft_flash::{
-    DEVICE_MIN_BYTES, FirstPage, HEAD_BYTES, PAGE_BYTES, PARTS_AT, PARTS_BYTES, Part, Parts,
-    Superblock,
-};
+use undercroft_flash::{HEAD_BYTES, PAGE_BYTES, PARTS_AT, PARTS_BYTES, Part, Parts};
 use undercroft_random::SplitMix64;
-use undercroft_store::{FileOptions, FileStore, Store};
+use undercroft_store::Store;
 use undercroft_text::Bytes;
 
 use crate::clock;
@@ -30,17 +24,16 @@ use crate::config::{FlashConfig, VolumeConfig};
 use crate::flash::{APART_NS, FlashMedium, FlashPart, FlashPlace, STAMP_MAX_NS, read};
 use crate::lock::sleep_lock;
 use crate::process::error::ServeError;
+use crate::process::flash_file::{failed, in_time, open_or_make};
 use crate::process::flash_regions::{Region, Regions};
-
-/// Requests to the device at a time.
-const THREADS: usize = 32;
 
 /// How long a write of the directory of parts may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The device, of which parts are given to volumes.
 pub struct FlashDevice {
-    medium: FlashMedium,
+    /// `None`: it was dead at the start, and no volume gets a part.
+    medium: Option<FlashMedium>,
     config: FlashConfig,
     regions: Arc<Regions>,
     /// What the device's directory lists, of this run and of earlier ones.
@@ -52,35 +45,40 @@ pub struct FlashDevice {
 }
 
 impl FlashDevice {
-    /// Opens a device. `seed`: of what clients must not be able to guess.
+    /// Opens a device. A server starts without one that is dead, since flash has only copies: no
+    /// volume gets a part of it. `seed`: of what clients must not be able to guess.
     ///
     /// # Errors
-    /// It cannot be opened, is too small, or is something else.
+    /// It is too small, something else, or in use, or it cannot be opened for a reason that
+    /// somebody must put right.
     pub(crate) async fn open(config: &FlashConfig, seed: u64) -> Result<Arc<Self>, ServeError> {
-        let named = |what: String| format!("flash {}: {what}", config.path.display());
-        let is_new = !config.path.exists();
-        if is_new {
-            let made = format(&config.path, config.bytes);
-            made.map_err(|what| ServeError::Plan(named(what)))?;
-            tracing::warn!("{}", named(format!("was created, {}", Bytes(config.bytes))));
-        }
-        let store = open(&config.path, true).or_else(|error| {
-            if error.kind() != ErrorKind::InvalidInput && error.kind() != ErrorKind::Unsupported {
-                return Err(error);
+        let opened = open_or_make(config).await;
+        let opened = opened.map(|store| FlashMedium::new(Arc::new(store)));
+        Self::unless_dead(opened, config, seed).await
+    }
+
+    /// The device over what was opened, or one without parts.
+    async fn unless_dead(
+        opened: Result<FlashMedium, ServeError>,
+        config: &FlashConfig,
+        seed: u64,
+    ) -> Result<Arc<Self>, ServeError> {
+        let device = match opened {
+            Ok(medium) => {
+                let over = in_time(&config.path, Self::over(medium, config.clone(), seed)).await;
+                over.and_then(|over| over.map_err(|error| failed(&config.path, &error)))
             }
-            tracing::warn!("{}", named(format!("the page cache is used, too: {error}")));
-            open(&config.path, false)
-        });
-        let store = store.map_err(|error| ServeError::Work(format!("flash {error}")))?;
-        // Nobody else can change it any more.
-        check(config).map_err(|what| ServeError::Plan(named(what)))?;
-        let there_are = store.facts().size;
-        if there_are < config.bytes {
-            let what = format!("has only {} now: format it again", Bytes(there_are));
-            return Err(ServeError::Plan(named(what)));
-        }
-        let device = Self::over(FlashMedium::new(Arc::new(store)), config.clone(), seed).await;
-        device.map_err(|error| ServeError::Work(named(error.to_string())))
+            Err(error) => Err(error),
+        };
+        let why = match device {
+            Err(ServeError::Away(why)) => why,
+            other => return other,
+        };
+        tracing::error!(
+            "{why}; the server starts without it, and all is read from the stores: look at the \
+             device and at its path, and start the server again"
+        );
+        Ok(Self::new(None, config.clone(), Parts::default(), seed))
     }
 
     /// A device that is open, and was formatted; `seed` as for a server.
@@ -94,14 +92,22 @@ impl FlashDevice {
     ) -> io::Result<Arc<Self>> {
         let [one, other] = PARTS_AT.map(|byte| read(&*medium.store, byte, PARTS_BYTES));
         let parts = Parts::read(&one.await?, &other.await?, config.bytes);
-        Ok(Arc::new(Self {
+        Ok(Self::new(Some(medium), config, parts, seed))
+    }
+
+    fn new(medium: Option<FlashMedium>, config: FlashConfig, parts: Parts, seed: u64) -> Arc<Self> {
+        Arc::new(Self {
             medium,
             regions: Regions::new(HEAD_BYTES..config.bytes),
             config,
             parts: Mutex::new(parts),
             writing: tokio::sync::Mutex::default(),
             random: Mutex::new(SplitMix64::new(undercroft_random::hash(seed))),
-        }))
+        })
+    }
+
+    fn medium(&self) -> Result<&FlashMedium, String> {
+        self.medium.as_ref().ok_or_else(|| "the device was dead at the start".to_owned())
     }
 
     /// Gives a volume its part of the device, as it is configured: `None` if it has none, or if
@@ -118,11 +124,23 @@ impl FlashDevice {
             Err(why) => why,
         };
         let name = &volume.name;
-        tracing::warn!(volume = name, "gets no flash: the directory cannot be written: {why}");
-        if sleep_lock(&self.parts).find(name).is_some() {
-            let stamp = Duration::from_nanos(STAMP_MAX_NS + APART_NS);
-            sleep(stamp.saturating_sub(clock::since(began))).await;
-        }
+        let may_be_listed = match &self.medium {
+            Some(_) => sleep_lock(&self.parts).find(name).is_some(),
+            // What the directory lists is not known.
+            None => self.config.warm,
+        };
+        // A stamp says until when changes are those of the server that made it, at most so far
+        // ahead. The store is open here, so nobody else makes one for it any more. A change after
+        // that time is later than every stamp on the device, and the next server, which compares
+        // them, finds nothing of the volume. Volumes that are opened at once wait together.
+        let stamp = Duration::from_nanos(if may_be_listed { STAMP_MAX_NS + APART_NS } else { 0 });
+        let wait = stamp.saturating_sub(clock::since(began));
+        tracing::warn!(
+            volume = name,
+            opens_in_s = wait.as_secs(),
+            "gets no flash: the directory cannot be written: {why}"
+        );
+        sleep(wait).await;
         None
     }
 
@@ -132,6 +150,7 @@ impl FlashDevice {
         volume: &VolumeConfig,
         store: &dyn Store,
     ) -> Result<Option<FlashPart>, String> {
+        let medium = self.medium()?;
         let (block, shards) = (u64::from(volume.block_bytes), u64::from(volume.shards.max(1)));
         let slots = u32::try_from(volume.flash_bytes / block).unwrap_or(u32::MAX);
         if slots == 0 || volume.cache_blocks == 0 {
@@ -175,14 +194,14 @@ impl FlashDevice {
             let place = shape(range);
             let new = sleep_lock(&self.random).next_u64();
             let (part, id, found) =
-                FlashPart::with_journals(self.medium.clone(), spec, &place, version, new).await;
+                FlashPart::with_journals(medium.clone(), spec, &place, version, new).await;
             match found {
                 Ok(blocks) => tracing::warn!(volume = volume.name, blocks, "flash is warm"),
                 Err(why) => tracing::warn!(volume = volume.name, "flash is cold: {why}"),
             }
             (part, Some(id))
         } else {
-            (FlashPart::new(self.medium.clone(), spec, range.start, slots), None)
+            (FlashPart::new(medium.clone(), spec, range.start, slots), None)
         };
         self.list(volume, Some(&region), listed).await?;
         Ok(Some(FlashPart { _owned: Some(region), ..part }))
@@ -247,7 +266,7 @@ impl FlashDevice {
             return Ok(());
         }
         let (byte, copy) = parts.next_copy();
-        let (device, region) = (Arc::clone(&self.medium.store), region.cloned());
+        let (device, region) = (Arc::clone(&self.medium()?.store), region.cloned());
         let write = writing.insert(tokio::spawn(async move {
             // What is written late would list a region that has become somebody else's.
             let _held = region;
@@ -262,117 +281,20 @@ impl FlashDevice {
     }
 }
 
-/// The directory of parts of a device with so many bytes.
-///
-/// # Errors
-/// It cannot be read.
-pub fn parts(path: &Path, device_bytes: u64) -> Result<Parts, String> {
-    let read = |byte| {
-        let mut copy = vec![0; PARTS_BYTES];
-        File::open(path)?.read_exact_at(&mut copy, byte)?;
-        io::Result::Ok(copy)
-    };
-    let [one, other] = PARTS_AT.map(read);
-    let one = one.map_err(|error| error.to_string())?;
-    Ok(Parts::read(&one, &other.map_err(|error| error.to_string())?, device_bytes))
-}
-
-/// Makes a file of so many bytes for flash, or prepares a device; what is there is lost.
-///
-/// # Errors
-/// It cannot be made, or has no room.
-pub fn format(path: &Path, bytes: u64) -> Result<(), String> {
-    fits(bytes)?;
-    // Nobody else may use it: it is locked, and a device is not mounted.
-    let is_new = !path.exists();
-    let size = is_new.then_some(bytes);
-    let options = FileOptions { size, must_exist: !is_new, ..FileOptions::default() };
-    let locked = FileStore::open(path, &options).map_err(|error| error.to_string())?;
-    let made = || -> io::Result<()> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        if locked.is_new() {
-            // It gets what files have that others may not read.
-            file.set_permissions(Permissions::from_mode(0o600))?;
-        }
-        let there_are = locked.facts().size;
-        if file.metadata()?.is_file() {
-            // A hole would find the file system full later.
-            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
-        } else if there_are < bytes {
-            let what = format!("the device has only {}", Bytes(there_are));
-            return Err(io::Error::new(ErrorKind::InvalidInput, what));
-        }
-        let id = undercroft_random::hash(std::process::id().into())
-            ^ std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
-        // What an earlier format listed lies there no more.
-        PARTS_AT.into_iter().try_for_each(|byte| file.write_all_at(&vec![0; PARTS_BYTES], byte))?;
-        file.sync_all()?;
-        file.write_all_at(&Superblock { bytes, id }.page(), 0)?;
-        file.sync_all()
-    };
-    made().map_err(|error| {
-        if locked.is_new() {
-            // Half a file would be taken for somebody else's.
-            drop(std::fs::remove_file(path));
-        }
-        error.to_string()
-    })
-}
-
-/// Whether a device can have so many bytes.
-pub(crate) fn fits(bytes: u64) -> Result<(), String> {
-    let least = Bytes(DEVICE_MIN_BYTES);
-    let is_enough = bytes >= DEVICE_MIN_BYTES;
-    is_enough.then_some(()).ok_or_else(|| format!("flash of {}: at least {least}", Bytes(bytes)))
-}
-
-fn open(path: &Path, direct: bool) -> io::Result<FileStore> {
-    let options =
-        FileOptions { must_exist: true, direct, threads: THREADS, ..FileOptions::default() };
-    FileStore::open(path, &options)
-}
-
-/// What the first page of a device says. One that begins with zeroes is foreign if anything follows
-/// where a file system may have its own first page.
-///
-/// # Errors
-/// It cannot be read.
-pub fn first_page(path: &Path) -> Result<FirstPage, String> {
-    let mut head = vec![0; HEAD_BYTES as usize];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut head, 0));
-    match read {
-        Ok(()) => Ok(Superblock::read(&head)),
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(FirstPage::Foreign),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn check(config: &FlashConfig) -> Result<(), String> {
-    let again = "`undercroft flash format` prepares it, and what it has is lost";
-    match first_page(&config.path)? {
-        FirstPage::Ours(own) if own.bytes >= config.bytes => Ok(()),
-        FirstPage::Ours(own) => Err(format!(
-            "was formatted with {}, fewer than size={}: give it less, or format it again",
-            Bytes(own.bytes),
-            Bytes(config.bytes)
-        )),
-        FirstPage::OtherVersion(version) => {
-            Err(format!("has layout {version}, which this version does not know; {again}"))
-        }
-        FirstPage::Damaged => Err(format!("its first page is damaged; {again}")),
-        FirstPage::Empty => Err(format!("is not formatted; {again}")),
-        FirstPage::Foreign => Err(format!("holds something else; {again}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::path::Path;
+
     use futures_util::future::join_all;
+    use undercroft_flash::FirstPage;
     use undercroft_store::{
-        FailHandle, FailRule, FailStore, Failure, MemoryStore, RequestKind, Trigger,
+        FailHandle, FailRule, FailStore, FailWith, Failure, FileOptions, FileStore, MemoryStore,
+        RequestKind, Trigger,
     };
 
     use super::*;
+    use crate::process::flash_file::{first_page, format, parts};
 
     const SEED: u64 = 1;
 
@@ -544,6 +466,44 @@ mod tests {
         let took = clock::since(began);
         assert!(given.iter().all(Option::is_none), "{given:?}");
         assert!((14..=61).contains(&took.as_secs()), "{took:?}");
+    }
+
+    /// A device whose head cannot be read, because it fails or does not answer: no volume gets a
+    /// part. Only where an earlier part could be found again do volumes wait, all at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_device_that_is_dead_at_a_start_gives_no_parts() {
+        let (fails, hangs) = (Failure::Error(FailWith::Io), Failure::Stall(None));
+        for (failure, restart, opens_s, waits_s) in
+            [(fails, "cold", 0, 0), (hangs, "cold", 10, 0), (fails, "warm", 0, 13)]
+        {
+            let rule = FailRule { kind: None, trigger: Trigger::From(1), failure };
+            let memory = Arc::new(MemoryStore::new(16 << 20).unwrap());
+            let medium = FlashMedium::new(Arc::new(FailStore::new(memory, Some(rule))));
+            let config = config(Path::new("flash"), &format!("size=16MiB,restart={restart}"));
+            let began = clock::now();
+            let device = FlashDevice::unless_dead(Ok(medium), &config, SEED).await.unwrap();
+            assert_eq!(clock::since(began).as_secs(), opens_s);
+            let (began, store) = (clock::now(), MemoryStore::new(1 << 20).unwrap());
+            let volumes = [volume("one", 1 << 20), volume("other", 2 << 20), volume("without", 0)];
+            let given = join_all(volumes.iter().map(|volume| device.part(volume, &store))).await;
+            assert!(given.iter().all(Option::is_none), "{given:?}");
+            assert_eq!(clock::since(began).as_secs(), waits_s, "{restart}");
+        }
+    }
+
+    /// A path below /dev that does not exist is a device that has gone; other errors of the same
+    /// file are somebody's mistake.
+    #[tokio::test]
+    async fn a_device_that_has_gone_keeps_no_server_from_starting() {
+        let gone = config(Path::new("/dev/undercroft-nothing"), "size=4MiB");
+        let device = FlashDevice::open(&gone, SEED).await.unwrap();
+        let store = MemoryStore::new(1 << 20).unwrap();
+        assert!(device.part(&volume("one", 1 << 20), &store).await.is_none());
+        assert!(!gone.path.exists());
+        for wrong in ["/nowhere/flash", "/dev/null", "/dev/shm/nowhere/flash"] {
+            let wrong = config(Path::new(wrong), "size=4MiB");
+            assert!(FlashDevice::open(&wrong, SEED).await.is_err(), "{wrong}");
+        }
     }
 
     #[tokio::test]

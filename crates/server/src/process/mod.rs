@@ -8,6 +8,7 @@ pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod error;
 pub(crate) mod flash_device;
+mod flash_file;
 mod flash_regions;
 pub(crate) mod lending;
 pub(crate) mod listeners;
@@ -29,7 +30,8 @@ pub use crate::exports::set::{AdminRequest, SetError, drop_over_nbd, set_over_nb
 pub use crate::exports::text::status_over_nbd;
 pub use check::{Checked, check};
 pub use error::ServeError;
-pub use flash_device::{FlashDevice, first_page, format, parts};
+pub use flash_device::FlashDevice;
+pub use flash_file::{first_page, format, parts};
 pub use run::Running;
 pub use surroundings::{GiveStore, OpeningStore, Surroundings};
 pub use undercroft_flash::FirstPage;
