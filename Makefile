@@ -20,7 +20,7 @@ help:
 	@echo "make help-measure                   lists measurements: what the documents state is made by them"
 
 help-checks:
-	@echo "make check-slow                     how much code each operation runs through, against its budget (some minutes; WALKS=--write)"
+	@echo "make check-slow                     how much code each operation runs through, against its budget, and 10,000 losses of power of a write log (some minutes; WALKS=--write)"
 	@echo "make check-commands [ONLY=...]      every command here, at its smallest size (before a release; two hours)"
 	@echo "make simulate-faults                the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
 	@echo "make simulate-campaign              the whole server on a hundred thousand seeds (some three and a half hours on two quiet processors; SIMULATE_SEEDS=)"
@@ -46,7 +46,7 @@ help-measure:
 	@echo "make bench-hints                    what hints cost a server (about a minute)"
 	@echo "make bench-policies                 what a policy costs a server beside MQ (a minute; POLICIES=)"
 	@echo "make bench-log                      what a write log is worth to a client that flushes (a quarter of an hour)"
-	@echo "make bench-flash                    what a level on flash takes of memory, and how soon it is there after a restart (three minutes, 33 GB of disk)"
+	@echo "make bench-flash                    what a level on flash takes of memory, how soon it is there after a restart, and how fast it answers (ten minutes, 33 GB of disk; BENCH=--quick: a trial)"
 	@echo "make bench-recording                what recording its requests costs a server (two minutes)"
 	@echo "make bench-advice                   what the adviser costs a server (two minutes)"
 	@echo "make advice                         how far the adviser's figures are from full simulations, into docs/measurements/advice.md (some minutes)"
@@ -110,6 +110,7 @@ python-test:
 
 check-slow:
 	@CARGO=$(CARGO) python3 tools/walks.py $(WALKS)
+	$(CARGO) test --workspace --locked --test stores ten_thousand_cuts -- --ignored --nocapture
 
 check-commands: build examples
 	@/usr/bin/python3 tools/commands.py $(BUILT) $(ONLY)

@@ -93,13 +93,13 @@ impl Journal {
         }
     }
 
-    /// The copy of a block in a slot counts after a restart from now on. See the rules above; it
-    /// must lie there since the data were written that are durable now.
-    pub fn enter(&mut self, slot: Slot, block: u64) {
+    /// The copy of a block in a slot, whose data have this check, counts after a restart from now
+    /// on. See the rules above; it must lie there since the data were written that are durable now.
+    pub fn enter(&mut self, slot: Slot, block: u64, check: u16) {
         debug_assert!(!self.slot_awaits(slot), "slot {slot} holds what is not ended yet");
         if !self.is_entered(slot) {
             self.set_entered(slot, true);
-            self.records.push_back(Record { block, slot, is_end: false });
+            self.records.push_back(Record { block, check, slot, is_end: false });
         }
     }
 
@@ -107,7 +107,7 @@ impl Journal {
     pub fn end(&mut self, slot: Slot, block: u64) {
         if self.is_entered(slot) {
             self.set_entered(slot, false);
-            self.records.push_back(Record { block, slot, is_end: true });
+            self.records.push_back(Record { block, check: 0, slot, is_end: true });
             self.ending.insert(block, self.recorded());
             self.ending_slots.insert(slot);
         }
@@ -164,9 +164,11 @@ impl Journal {
         self.written = self.records.len().min(RECORDS);
         let first = index * ENTRIES as u64;
         let end = (first + ENTRIES as u64).min(slots.capacity().into());
-        let blocks = (first..end).map(|slot| slot as Slot);
-        let blocks = blocks.map(|slot| self.is_entered(slot).then(|| slots.block_in(slot))?);
-        let table = table_page(of, blocks);
+        let copies = (first..end).map(|slot| slot as Slot).map(|slot| {
+            let block = slots.block_in(slot).filter(|_| self.is_entered(slot));
+            block.map(|block| (block, slots.check_in(slot)))
+        });
+        let table = table_page(of, copies);
         let journal = journal_page(of, stamp, &table, self.records.range(..self.written));
         let byte_of = |page| page * PAGE_BYTES as u64;
         Commit { journal: (byte_of(index), journal), table: (byte_of(self.pages + index), table) }
@@ -175,7 +177,7 @@ impl Journal {
     /// The two pages of the commit are durable.
     pub fn committed(&mut self) {
         self.place += 1;
-        for Record { block, slot, is_end } in self.records.drain(..self.written) {
+        for Record { block, slot, is_end, .. } in self.records.drain(..self.written) {
             self.durable += 1;
             if is_end {
                 self.ending_slots.remove(&slot);

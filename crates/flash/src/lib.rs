@@ -5,7 +5,7 @@
 //! * [`Flash`] is the level: what it learns of reads, writes and blocks that leave memory, and what
 //!   it answers (`level.rs`).
 //! * [`Below`] is the level with what it must know of the memory above it (`below.rs`).
-//! * [`Slots`] is the directory of what lies on flash (`slots.rs`): 5 bytes a block. Another one
+//! * [`Slots`] is the directory of what lies on flash (`slots.rs`): 7 bytes a block. Another one
 //!   can stand in its place ([`Directory`]), to measure what an order with links would bring.
 //! * `ghosts.rs` remembers blocks that left memory and are not on flash: 2 bytes for each that lies
 //!   there.
@@ -50,6 +50,6 @@ pub use pages::Stamp;
 pub use parts::{PARTS_AT, PARTS_BYTES, Part, Parts};
 pub use recorded::Recorded;
 pub use recovery::{NotWarm, recover};
-pub use slots::{Slots, WAYS};
+pub use slots::{Slots, WAYS, check_of};
 pub use spec::{Budget, FlashSpec, Rule, SpecError};
 pub use superblock::{DEVICE_MIN_BYTES, FirstPage, HEAD_BYTES, PAGE_BYTES, Superblock};

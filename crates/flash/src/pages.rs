@@ -1,6 +1,7 @@
 //! The pages that say what lies on flash after a restart, as bytes: those of the journal and those
 //! of the table. Each has a checksum, the part it belongs to, and the number of the commit that
-//! wrote it, its place.
+//! wrote it, its place. A copy in a slot is one number: its block, and above that a check of its
+//! data.
 //!
 //! Not here: when a page is written (`journal.rs`), and what is made of the pages after a restart
 //! (`recovery.rs`).
@@ -8,6 +9,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::directory::Slot;
+use crate::slots::CHECK_BITS;
 use crate::superblock::PAGE_BYTES;
 
 /// Most records of a journal page.
@@ -36,11 +38,11 @@ const RECORD_BYTES: usize = 12;
 /// No part sees so many commits, and a few more can be counted.
 const PLACE_MAX: u64 = u64::MAX / 2;
 
-/// The bit of a record's block that says that the copy ended.
-const ENDED: u64 = 1 << 63;
+/// Where the check of a copy begins. No block on flash has a larger number.
+const CHECK_SHIFT: u32 = 48;
 
-/// The entry of a slot without a copy.
-const EMPTY: u64 = u64::MAX;
+/// The bit that says that there is no copy, or none any more. Without it, 0 is a copy of block 0.
+const NONE: u64 = 1 << (CHECK_SHIFT + CHECK_BITS);
 
 /// What the last change of a store may be: which store it is, and the time from which to which the
 /// change may have been made, in nanoseconds of the store's clock.
@@ -65,6 +67,8 @@ impl Stamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) block: u64,
+    /// That of its data, if it is there.
+    pub(crate) check: u16,
     pub(crate) slot: Slot,
     /// Whether the copy ended; otherwise it is there from now on.
     pub(crate) is_end: bool,
@@ -82,9 +86,9 @@ pub(crate) struct JournalPage<'a> {
 impl JournalPage<'_> {
     pub(crate) fn records(&self) -> impl Iterator<Item = Record> {
         self.records.chunks_exact(RECORD_BYTES).map(|bytes| {
-            let block = number(bytes, 4, 8);
-            let slot = number(bytes, 0, 4) as Slot;
-            Record { block: block & !ENDED, slot, is_end: block & ENDED != 0 }
+            let (slot, copy) = (number(bytes, 0, 4) as Slot, number(bytes, 4, 8));
+            let (block, check) = copy_of(copy);
+            Record { block, check, slot, is_end: copy & NONE != 0 }
         })
     }
 }
@@ -104,9 +108,9 @@ pub(crate) fn journal_page<'a>(
     }
     page[TABLE_AT..RECORDS_AT].copy_from_slice(&table[..KIND_AT]);
     for (record, bytes) in records.zip(page[RECORDS_AT..].chunks_exact_mut(RECORD_BYTES)) {
-        let block = record.block | if record.is_end { ENDED } else { 0 };
+        let copy = copy_number(record.block, record.check) | if record.is_end { NONE } else { 0 };
         bytes[..4].copy_from_slice(&record.slot.to_le_bytes());
-        bytes[4..].copy_from_slice(&block.to_le_bytes());
+        bytes[4..].copy_from_slice(&copy.to_le_bytes());
     }
     seal(page, JOURNAL, count, (id, place))
 }
@@ -120,25 +124,39 @@ pub(crate) fn read_journal(page: &[u8], id: u64) -> Option<JournalPage<'_>> {
     Some(JournalPage { place, stamp, table, records })
 }
 
-/// The bytes of a table page, of the blocks in at most [`ENTRIES`] slots.
-pub(crate) fn table_page(of: (u64, u64), blocks: impl Iterator<Item = Option<u64>>) -> Vec<u8> {
+/// The bytes of a table page, of the copies in at most [`ENTRIES`] slots: their blocks and checks.
+pub(crate) fn table_page(
+    of: (u64, u64),
+    copies: impl Iterator<Item = Option<(u64, u16)>>,
+) -> Vec<u8> {
     let mut page = vec![0xff; PAGE_BYTES];
-    for (block, bytes) in blocks.zip(page[ENTRIES_AT..].chunks_exact_mut(8)) {
-        bytes.copy_from_slice(&block.unwrap_or(EMPTY).to_le_bytes());
+    for (copy, bytes) in copies.zip(page[ENTRIES_AT..].chunks_exact_mut(8)) {
+        let copy = copy.map_or(NONE, |(block, check)| copy_number(block, check));
+        bytes.copy_from_slice(&copy.to_le_bytes());
     }
     seal(page, TABLE, 0, of)
 }
 
-/// Reads a table page: the blocks in its slots. `None`: it is not the one with this checksum, or
+/// Reads a table page: the copies in its slots. `None`: it is not the one with this checksum, or
 /// damaged.
 pub(crate) fn read_table(
     page: &[u8],
     (id, place): (u64, u64),
     table: u64,
-) -> Option<impl Iterator<Item = Option<u64>>> {
+) -> Option<impl Iterator<Item = Option<(u64, u16)>>> {
     let is_named = number(page, 0, 8) == table && open(page, TABLE, id)?.1 == place;
-    let blocks = page[ENTRIES_AT..].chunks_exact(8).map(|bytes| number(bytes, 0, 8));
-    is_named.then(|| blocks.map(|block| (block != EMPTY).then_some(block)))
+    let copies = page[ENTRIES_AT..].chunks_exact(8).map(|bytes| number(bytes, 0, 8));
+    is_named.then(|| copies.map(|copy| (copy & NONE == 0).then(|| copy_of(copy))))
+}
+
+/// A copy as one number, and the block and check of one.
+fn copy_number(block: u64, check: u16) -> u64 {
+    block | u64::from(check) << CHECK_SHIFT
+}
+
+fn copy_of(number: u64) -> (u64, u16) {
+    let check = (number & !NONE) >> CHECK_SHIFT;
+    (number & ((1 << CHECK_SHIFT) - 1), check as u16)
 }
 
 /// Completes a page.

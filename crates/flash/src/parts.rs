@@ -20,7 +20,7 @@ pub const PARTS_BYTES: usize = 64 << 10;
 const MAGIC: &[u8; 16] = b"undercroft parts";
 
 /// The layout that is written here. One of another number counts as none.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Where the things in a copy lie, and what a part takes beside its name.
 const VERSION_AT: usize = 16;

@@ -29,6 +29,11 @@ impl Recorded {
         &self.slots
     }
 
+    /// Data with this check were written to a slot.
+    pub fn set_check(&mut self, slot: Slot, check: u16) {
+        self.slots.set_check(slot, check);
+    }
+
     /// The journal, for what it knows.
     pub fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
@@ -45,7 +50,7 @@ impl Recorded {
     pub fn enter(&mut self, slot: Slot, block: u64) {
         let lies_there = self.slots.block_in(slot) == Some(block);
         if let Some(journal) = self.journal.as_mut().filter(|_| lies_there) {
-            journal.enter(slot, block);
+            journal.enter(slot, block, self.slots.check_in(slot));
         }
     }
 

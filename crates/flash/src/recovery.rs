@@ -95,9 +95,9 @@ pub async fn recover<E, F: Future<Output = Result<Vec<u8>, E>>>(
     let mut recorded = Recorded { slots, journal: Some(journal) };
     let applied = reader.each(pages, 0..pages, |index, page| {
         let Some((place, named)) = ring[index as usize] else { return Ok(()) };
-        let Some(blocks) = read_table(page, (id, place), named) else { return Ok(()) };
-        for (slot, block) in (index * ENTRIES as u64..).zip(blocks) {
-            recorded.set(slot, block)?;
+        let Some(copies) = read_table(page, (id, place), named) else { return Ok(()) };
+        for (slot, copy) in (index * ENTRIES as u64..).zip(copies) {
+            recorded.set(slot, copy)?;
         }
         Ok(())
     });
@@ -112,7 +112,8 @@ pub async fn recover<E, F: Future<Output = Result<Vec<u8>, E>>>(
                 return cold(format!("page {place} of the journal was read in two ways"));
             };
             for record in page.records() {
-                recorded.set(record.slot.into(), (!record.is_end).then_some(record.block))?;
+                let copy = (!record.is_end).then_some((record.block, record.check));
+                recorded.set(record.slot.into(), copy)?;
             }
             Ok(())
         });
@@ -133,23 +134,23 @@ fn cold<T, E>(why: String) -> Result<T, NotWarm<E>> {
 }
 
 impl Recorded {
-    /// Notes what a page says of a slot.
-    fn set<E>(&mut self, slot: u64, block: Option<u64>) -> Result<(), NotWarm<E>> {
+    /// Notes what a page says of a slot: the block there, and the check of its data.
+    fn set<E>(&mut self, slot: u64, copy: Option<(u64, u16)>) -> Result<(), NotWarm<E>> {
         if slot >= self.slots.capacity().into() {
-            return match block {
+            return match copy {
                 Some(_) => cold(format!("there is no slot {slot}")),
                 None => Ok(()),
             };
         }
         let slot = slot as Slot;
-        match block {
-            Some(block) if !self.slots.restore(slot, block) => {
+        match copy {
+            Some((block, check)) if !self.slots.restore(slot, block, check) => {
                 return cold(format!("block {block} cannot lie in slot {slot}"));
             }
             Some(_) => {}
             None => self.slots.empty(slot),
         }
-        self.journal.iter_mut().for_each(|journal| journal.set_entered(slot, block.is_some()));
+        self.journal.iter_mut().for_each(|journal| journal.set_entered(slot, copy.is_some()));
         Ok(())
     }
 }

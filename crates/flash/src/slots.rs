@@ -1,4 +1,4 @@
-//! The directory of what lies on flash: 5 bytes a block, without links.
+//! The directory of what lies on flash: 7 bytes a block, without links.
 //!
 //! The slots are divided into sets of at most [`WAYS`]. A block can lie in any slot of one set: so
 //! a slot needs no pointer, and its number follows from where its record stands. Each set is a
@@ -11,9 +11,13 @@
 //! part of the result is the set, the rest is kept, 4 bytes: the two are the block's number again,
 //! so there are no false hits.
 //!
+//! Two bytes more are a check of the data in the slot ([`check_of`]), so that a device that changed
+//! them is found out.
+//!
 //! Invariant: a block is in at most one slot, of its own set.
 
 use undercroft_random::hash;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::directory::{Directory, Evidence, Slot};
 
@@ -27,6 +31,17 @@ const HELD: u8 = 1 << 6;
 const EVIDENCE_SHIFT: u32 = 2;
 const COUNTER: u8 = 3;
 
+/// Bits of a check.
+pub(crate) const CHECK_BITS: u32 = 15;
+
+/// A check of a block's data on flash. Other data, or another block's, have the same one by chance,
+/// once in 16,384 at most; data of which one bit has changed never have it.
+pub fn check_of(block: u64, data: &[u8]) -> u16 {
+    let parity = data.iter().fold(0, |all, byte| all ^ byte).count_ones() & 1;
+    let hash = (xxh3_64_with_seed(data, block) >> (u64::BITS - CHECK_BITS)) & !1;
+    hash as u16 | parity as u16
+}
+
 /// What lies in each slot.
 pub struct Slots {
     sets: u32,
@@ -35,6 +50,7 @@ pub struct Slots {
     /// What is kept of the number of each slot's block.
     rests: Vec<u32>,
     states: Vec<u8>,
+    checks: Vec<u16>,
     /// The slot of each set at which its hand stands.
     hands: Vec<u8>,
 }
@@ -53,6 +69,7 @@ impl Slots {
             numbers: Numbers::new(sets, seed),
             rests: vec![0; slots],
             states: vec![0; slots],
+            checks: vec![0; slots],
             hands: vec![0; sets as usize],
         }
     }
@@ -81,14 +98,16 @@ impl Slots {
         }
     }
 
-    /// Puts a block into a slot, whatever lies there: it was found after a restart. Returns `false`
-    /// if it is a slot of another set, or there is none of this number. The caller sees to it that
-    /// the block does not stay in two slots ([`doubles`](Self::doubles)).
+    /// Puts a block into a slot, whatever lies there: it was found after a restart, with the check
+    /// of its data. Returns `false` if it is a slot of another set, or there is none of this
+    /// number. The caller sees to it that the block does not stay in two slots
+    /// ([`doubles`](Self::doubles)).
     #[must_use]
-    pub fn restore(&mut self, slot: Slot, block: u64) -> bool {
+    pub fn restore(&mut self, slot: Slot, block: u64, check: u16) -> bool {
         match self.numbers.split(block) {
             Some((set, rest)) if slot / self.ways == set => {
                 self.rests[slot as usize] = rest;
+                self.checks[slot as usize] = check;
                 self.states[slot as usize] =
                     TAKEN | (Evidence::WasThere as u8) << EVIDENCE_SHIFT | 1;
                 true
@@ -109,6 +128,16 @@ impl Slots {
             doubles.extend(pairs.map(|pair| pair[1].1));
         }
         doubles
+    }
+
+    /// The check of the data in a slot.
+    pub fn check_in(&self, slot: Slot) -> u16 {
+        self.checks[slot as usize]
+    }
+
+    /// Data with this check were written to a slot.
+    pub fn set_check(&mut self, slot: Slot, check: u16) {
+        self.checks[slot as usize] = check;
     }
 
     fn number_in(&self, set: u32, slot: usize) -> u64 {

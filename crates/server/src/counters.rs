@@ -375,6 +375,8 @@ counters! {
     given_up: counter(Unit::Blocks, "given_up_blocks").stats("given up");
     /// Blocks whose read from flash failed, or took too long: they were read from the store.
     failed_reads: counter(Unit::Blocks, "failed_read_blocks");
+    /// Blocks that came back from flash changed: they were read from the store.
+    damaged: counter(Unit::Blocks, "damaged_blocks");
     /// Blocks whose write to flash failed.
     failed_writes: counter(Unit::Blocks, "failed_write_blocks");
     /// Blocks on flash that the server finds there after a restart.

@@ -86,13 +86,14 @@ impl FlashMedium {
     pub(crate) fn note(&self, request: FlashRequest, is_ok: bool) {
         let failures = &self.failures[request as usize];
         if is_ok {
-            if !self.is_off() {
-                failures.store(0, Ordering::Relaxed);
-            }
+            // At once, so that it does not turn on what another thread has turned off meanwhile.
+            let again = |count: u32| (1..FAILURES_MAX).contains(&count).then_some(0);
+            let _ = failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, again);
         } else if failures.fetch_add(1, Ordering::Relaxed) + 1 == FAILURES_MAX {
             tracing::error!(
-                "flash {}: {FAILURES_MAX} {} in a row failed or took too long; it is used no more \
-                 until the server is started again, and all is read from the stores",
+                "flash {}: {FAILURES_MAX} {} in a row failed, took too long, or brought other data \
+                 than were written; it is used no more until the server is started again, and all \
+                 is read from the stores",
                 self.store.facts().name,
                 match request {
                     FlashRequest::Read => "reads",

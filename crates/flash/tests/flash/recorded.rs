@@ -6,8 +6,8 @@
 use std::future::ready;
 
 use undercroft_flash::{
-    Directory, Evidence, Journal, NotWarm, PAGE_BYTES, Recorded, Slots, Stamp, metadata_bytes,
-    recover,
+    Directory, Evidence, Journal, NotWarm, PAGE_BYTES, Recorded, Slots, Stamp, check_of,
+    metadata_bytes, recover,
 };
 use undercroft_random::SplitMix64;
 
@@ -24,6 +24,11 @@ fn stamp(number: u64) -> Stamp {
 
 fn slots() -> Slots {
     Slots::new(SLOTS, 1)
+}
+
+/// What is taken for the check of a block's data: its highest bits are set for some.
+fn check(block: u64) -> u16 {
+    (block * 77) as u16 >> 1
 }
 
 /// A part's metadata.
@@ -60,6 +65,7 @@ fn written(laps: u64) -> (Pages, Recorded) {
         for _ in 0..u64::from(SLOTS).div_ceil(3 * laps) {
             let (slot, gone) = recorded.place(block, Evidence::Hit).unwrap();
             if gone.is_none() {
+                recorded.set_check(slot, check(block));
                 recorded.enter(slot, block);
             }
             block += 1;
@@ -121,7 +127,7 @@ fn a_journal_changes_no_answer() {
 fn ends_are_awaited() {
     let mut journal = Journal::new(ID, SLOTS);
     let no_slots = slots();
-    journal.enter(3, 30);
+    journal.enter(3, 30, 1);
     journal.end(4, 40);
     assert_eq!((journal.recorded(), journal.awaits(&(0..=u64::MAX))), (1, None), "not entered");
     journal.end(3, 30);
@@ -133,7 +139,7 @@ fn ends_are_awaited() {
     // The block goes to another slot, and ends there too, in the commit after the next.
     journal.commit(&no_slots, stamp(0));
     assert!(journal.has_pending(), "or a commit that is given up would not be made again");
-    journal.enter(5, 30);
+    journal.enter(5, 30, 1);
     journal.end(5, 30);
     assert_eq!(journal.awaits(&(30..=30)), Some(4));
     journal.committed();
@@ -155,7 +161,10 @@ fn what_was_committed_is_found() {
         assert_eq!(found.entered_count(), recorded.entered_count());
         for slot in 0..found.capacity() {
             let is_entered = recorded.journal().unwrap().is_entered(slot);
-            assert_eq!(found.block_in(slot), recorded.block_in(slot).filter(|_| is_entered));
+            let block = recorded.block_in(slot).filter(|_| is_entered);
+            assert_eq!(found.block_in(slot), block);
+            let is_right = |block| found.slots().check_in(slot) == check(block);
+            assert!(block.is_none_or(is_right), "slot {slot}");
         }
         found.slots().validate().unwrap();
     }
@@ -290,6 +299,27 @@ fn no_page_is_too_strange_to_be_read() {
     assert!(warm > 20 && refused > 20, "{warm} warm, {refused} refused");
 }
 
+/// A bit that changed is always noticed, other data but for once in 16,384.
+#[test]
+fn damage_to_data_is_noticed() {
+    let mut random = SplitMix64::seeded();
+    for length in [512, 4096, 65_536] {
+        let mut data = random.bytes(length);
+        let good = check_of(7, &data);
+        for _ in 0..200 {
+            let (at, bit) = (random.below(length as u64) as usize, 1 << random.below(8));
+            data[at] ^= bit;
+            assert_ne!(check_of(7, &data), good, "byte {at}, bit {bit}");
+            data[at] ^= bit;
+        }
+    }
+    let data: Vec<_> = (0..100_000).map(|_| random.bytes(512)).collect();
+    let same_data = (0..100_000).filter(|&block| check_of(block, &data[0]) == 0);
+    let same_block = data.iter().filter(|data| check_of(7, data) == 0);
+    let (same_data, same_block) = (same_data.count(), same_block.count());
+    assert!(same_data < 30 && (1..20).contains(&same_block), "{same_data}, {same_block}");
+}
+
 #[test]
 fn a_stamp_admits_what_may_be() {
     let stamp = Stamp { identity: 7, since_ns: 10, until_ns: 20 };
@@ -310,19 +340,20 @@ fn a_slot_is_restored() {
     let mut after = slots();
     for slot in 0..before.capacity() {
         let block = before.block_in(slot).unwrap();
-        assert!(after.restore(slot, block));
+        assert!(after.restore(slot, block, check(block)));
+        assert_eq!(after.check_in(slot), check(block));
         assert_eq!((after.find(block), after.block_in(slot)), (Some(slot), Some(block)));
         let other = random.below(u64::from(after.capacity())) as u32;
-        if before.block_in(other).is_some_and(|it| after.restore(slot, it)) {
+        if before.block_in(other).is_some_and(|it| after.restore(slot, it, 0)) {
             assert!(other.abs_diff(slot) < 255, "of the same set");
-            assert!(after.restore(slot, block));
+            assert!(after.restore(slot, block, 0));
         }
     }
-    assert!(!after.restore(0, u64::MAX) && !after.restore(0, after.limit()));
+    assert!(!after.restore(0, u64::MAX, 0) && !after.restore(0, after.limit(), 0));
     assert!(after.doubles().is_empty());
     assert_eq!(after.touch(0), Evidence::WasThere);
     let block = after.block_in(0).unwrap();
-    assert!(after.restore(9, block));
+    assert!(after.restore(9, block, 0));
     assert_eq!(after.doubles(), [9]);
     after.validate().unwrap_err();
 }

@@ -53,6 +53,8 @@ enum State {
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     lives: u32,
+    /// Lives that a loss of power ended.
+    cuts: usize,
     /// Copies that counted when processes ended, and those that were found again.
     counted: [usize; 2],
     found: [usize; 2],
@@ -183,7 +185,7 @@ impl Life<'_> {
 
     /// Writes of slots that may begin, do.
     fn start_writes(&mut self) {
-        let recorded = self.flash.directory();
+        let recorded = self.flash.directory_mut();
         self.jobs.retain(|&slot, job| recorded.block_in(slot) == Some(job.block));
         for (&slot, job) in &mut self.jobs {
             let waits = recorded.journal().unwrap().slot_awaits(slot);
@@ -191,6 +193,7 @@ impl Life<'_> {
             let may = !is_busy && (!waits || self.broken == Broken::WritesOverWhatIsNotEnded);
             if job.state == State::Waits && may && self.random.one_in(2) {
                 let id = self.device.write_copy(slot, job.block, job.version);
+                recorded.set_check(slot, job.version as u16 >> 1);
                 self.slot_writes.insert(slot, id);
                 job.state = State::Written(id);
             }
@@ -311,6 +314,7 @@ fn run(seed: u64, broken: Broken) -> Result<Outcome, String> {
         is_whole &= life.commit.is_none();
         (stamps, waiting) = (life.stamps, life.changes);
         let ending = if random.one_in(2) { Ending::Kill } else { Ending::PowerCut };
+        outcome.cuts += usize::from(ending == Ending::PowerCut);
         device.restart(ending, &mut random);
         store.restart(ending, &mut random);
 
@@ -336,6 +340,9 @@ fn run(seed: u64, broken: Broken) -> Result<Outcome, String> {
             if copy != Some((block, version)) {
                 return Err(format!("slot {slot} has {copy:?}, block {block} is {version}"));
             }
+            if found.slots().check_in(slot) != version as u16 >> 1 {
+                return Err(format!("slot {slot} has the check of another version"));
+            }
         }
         let stamp = stamp.map_or(0, |stamp| stamp.since_ns);
         if broken == Broken::None && !(stamps[1]..=stamps[0]).contains(&stamp) {
@@ -354,17 +361,22 @@ fn run(seed: u64, broken: Broken) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
+/// Over ten thousand power failures.
 #[test]
 fn what_is_found_after_a_restart_is_what_the_store_has() {
     let first = seed();
     let mut all = Outcome::default();
-    for seed in first..first + 150 {
+    for seed in first.. {
         let one =
             run(seed, Broken::None).unwrap_or_else(|why| panic!("UNDERCROFT_SEED={seed}: {why}"));
         all.lives += one.lives;
+        all.cuts += one.cuts;
         for ending in [0, 1] {
             all.counted[ending] += one.counted[ending];
             all.found[ending] += one.found[ending];
+        }
+        if all.cuts >= 10_000 {
+            break;
         }
     }
     println!("{all:?}");

@@ -7,6 +7,7 @@ use std::iter::once;
 use std::sync::Arc;
 
 use tokio::time::timeout;
+use undercroft_flash::check_of;
 use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
@@ -36,9 +37,7 @@ pub(super) fn read(
             Some(part) => {
                 let memory = memory.into_iter().zip(once(length));
                 let read = read_into(&*part.medium.store, byte, memory);
-                let result = timeout(READ_PATIENCE, read).await.ok().and_then(Result::ok);
-                part.medium.note(FlashRequest::Read, result.is_some());
-                result.ok_or_else(wrong)
+                timeout(READ_PATIENCE, read).await.ok().and_then(Result::ok).ok_or_else(wrong)
             }
         };
         ticket.end(result, false);
@@ -52,28 +51,30 @@ pub(super) fn write(volume: &Arc<Volume>, writes: Vec<FlashWrite>) {
         volume.runtime.spawn(async move {
             let Some(part) = &ended.config.flash_part else { return };
             let turn = part.medium.turns.acquire().await;
-            let data = vec![write.data.clone()];
+            let (check, data) = (check_of(write.block, &write.data), vec![write.data.clone()]);
             let result = part.medium.store.write(write.offset, data, false).await;
             drop(turn);
             part.medium.note(FlashRequest::Write, result.is_ok());
             let mut work = Work::waking_flusher(&ended);
             let (shard, _) = work.shard(write.block);
             if let Some(flash) = &mut shard.blocks.watchers.flash {
-                flash.write_ended(&write, result.is_ok());
+                flash.write_ended(&write, check, result.is_ok());
             }
             finish(work);
         });
     }
 }
 
-/// A read from flash ended. If it failed, the block is fetched from the store.
+/// A read from flash ended. If it did not bring what had been written, the block is fetched from
+/// the store.
 fn read_ended(shard: &mut Shard, block: u64, ended: Ended, fx: &mut Effects) {
-    if let Some(flash) = &mut shard.blocks.watchers.flash {
-        flash.read_ended(block, ended.result.is_ok());
-    }
+    let content = ended.result.unwrap_or_default();
+    let length = shard.blocks.geometry.len(block);
+    let flash = shard.blocks.watchers.flash.as_mut();
+    let is_good = flash.is_some_and(|flash| flash.read_ended(block, content.piece(0, length)));
     let Some(record) = shard.blocks.active.get_mut(&block) else { return };
     record.running = Running::Nothing;
-    if let (Ok(content), false) = (ended.result, ended.is_lost) {
+    if is_good && !ended.is_lost {
         record.state.content = content;
     }
     shard.step(block, fx);

@@ -23,12 +23,14 @@ use foldhash::fast::{FixedState, RandomState};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use tokio::sync::Notify;
-use undercroft_flash::{Below, Directory as _, Evidence, Flash, Recorded, Reference, Slot, Slots};
+use undercroft_flash::{
+    Below, Directory as _, Evidence, Flash, Recorded, Reference, Slot, Slots, check_of,
+};
 use undercroft_level::{Referred, Request};
 
 use crate::clock;
 use crate::counters::FlashStats;
-use crate::flash::{FlashMedium, FlashPart};
+use crate::flash::{FlashMedium, FlashPart, FlashRequest};
 use crate::geometry::Geometry;
 use crate::shard::content::Content;
 use crate::shard::event::{Event, Goes, Leaving};
@@ -357,13 +359,21 @@ impl FlashLevel {
         self.level.flash.find(block).is_some()
     }
 
-    /// A read of a block from flash has ended.
-    pub(crate) fn read_ended(&mut self, block: u64, is_ok: bool) {
-        self.counters.failed_reads += u64::from(!is_ok);
-        let Some(slot) = self.stop_reading(block) else { return };
-        if !is_ok && self.level.flash.find(block) == Some(slot) {
-            self.end_copy(block);
+    /// A read of a block from flash has ended; without data, if it failed or took too long. Returns
+    /// whether these are the data that were written.
+    pub(crate) fn read_ended(&mut self, block: u64, data: Option<Bytes>) -> bool {
+        let Some(slot) = self.stop_reading(block) else { return false };
+        let check = self.level.flash.directory().slots().check_in(slot);
+        let is_good = data.as_ref().is_some_and(|data| check_of(block, data) == check);
+        self.medium.note(FlashRequest::Read, is_good);
+        if !is_good {
+            self.counters.failed_reads += u64::from(data.is_none());
+            self.counters.damaged += u64::from(data.is_some());
+            if self.level.flash.find(block) == Some(slot) {
+                self.end_copy(block);
+            }
         }
+        is_good
     }
 
     /// The copy of a block, if there is one, does not count any more.
@@ -383,11 +393,12 @@ impl FlashLevel {
         Some(slot)
     }
 
-    /// A write has ended.
-    pub(crate) fn write_ended(&mut self, write: &FlashWrite, is_ok: bool) {
+    /// A write has ended; `check` is that of its data.
+    pub(crate) fn write_ended(&mut self, write: &FlashWrite, check: u16, is_ok: bool) {
         let slot = write.slot;
         self.staged -= 1;
         self.counters.failed_writes += u64::from(!is_ok);
+        self.level.flash.directory_mut().set_check(slot, check);
         let Some(requests) = self.slots.get_mut(&slot) else { return };
         requests.writing = None;
         let is_last = matches!(requests.next, Next::Nothing);

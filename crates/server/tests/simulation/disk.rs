@@ -48,6 +48,9 @@ const VOLATILE_MAX: usize = 1024;
 /// Bytes of a sector: what is written as a whole, or not.
 pub const SECTOR: u64 = 512;
 
+/// Bytes of the longest read of which a bit is changed.
+const FLIPS_MAX: u64 = 4096;
+
 /// A run that asks a disk for more than this goes round in circles.
 const REQUESTS_MAX: u64 = 300_000;
 
@@ -480,7 +483,7 @@ impl Store for DiskStore {
         let ticket = self.shared.begin(self.owner, Kind::Read, (offset, length));
         Box::pin(async move {
             let result = async {
-                let state = ticket.effect().await?;
+                let mut state = ticket.effect().await?;
                 let whole = offset..offset + length;
                 let bad = state.faults.bad_reads.iter().any(|bad| overlap(bad, &whole));
                 let mut at = offset as usize;
@@ -488,6 +491,10 @@ impl Store for DiskStore {
                     let buffer = (**buffer).as_mut();
                     buffer.copy_from_slice(&state.current[at..at + buffer.len()]);
                     at += buffer.len();
+                    let flips = state.faults.flips;
+                    if flips > 0 && length <= FLIPS_MAX && state.random.percent(flips) {
+                        buffer[state.random.below(buffer.len() as u64) as usize] ^= 1;
+                    }
                 }
                 if bad || ticket.fails.is_some() { Err(ticket.error()) } else { Ok(()) }
             };

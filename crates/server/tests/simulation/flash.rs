@@ -105,9 +105,10 @@ pub async fn befall(world: Arc<World>, flash: FlashDisk, mut random: Random) {
         flash.disk.set_faults(|faults| match what {
             0 => {
                 (faults.failing_reads, faults.failing_writes) = (reads, writes);
+                faults.flips = reads;
                 (faults.failing_flushes, faults.torn) = (flushes, torn);
             }
-            1 => (faults.nth, faults.dead_after) = (Some(nth), false),
+            1 => (faults.nth, faults.flips) = (Some(nth), reads),
             2 => (faults.nth, faults.dead_after) = (Some(nth), true),
             _ => faults.stalled = true,
         });

@@ -17,7 +17,7 @@ pub struct Tally([u64; NAMES.len()]);
 /// The number of counts of contents, which are the first ones.
 const CONTENTS: usize = 8;
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "accepted",
     "unknown",
     "changed",
@@ -29,6 +29,7 @@ const NAMES: [&str; 13] = [
     "written to flash",
     "read from flash",
     "refused by flash",
+    "damaged on flash",
     "found on flash after a start",
     "bytes found in a write log after a start",
 ];
@@ -55,6 +56,7 @@ impl Tally {
             flash.written,
             flash.hits,
             flash.failed_reads + flash.failed_writes,
+            flash.damaged,
             0,
             0,
         ])

@@ -278,6 +278,47 @@ async fn a_device_that_stalls_is_done_without() {
     device.release();
 }
 
+/// What a device gives back otherwise than it was written is read from the store: a bit that has
+/// changed, and a block in another's place. A device that does no other thing is done without.
+#[tokio::test]
+async fn damaged_blocks_are_read_from_the_store() {
+    let device = TestStore::new((1024 * BLOCK) as usize, 4096, 1);
+    let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, 1);
+    store.inner.lock().unwrap().live = Random::new(seed()).bytes((BLOCKS * BLOCK) as usize);
+    let config = with_flash(config(16, "lru"), "1024blk,rule=access", 1024, &device);
+    let volume = open(config, &store);
+    let read_all = || async {
+        for block in 0..64 {
+            let data = read(&volume, block * BLOCK, BLOCK).await.unwrap();
+            assert_eq!(data, store.live()[(block * BLOCK) as usize..][..BLOCK as usize]);
+        }
+        settle().await;
+        (flash_of(&volume).hits, flash_of(&volume).damaged)
+    };
+    let damage = |how: &dyn Fn(&mut [u8])| {
+        let mut images = device.inner.lock().unwrap();
+        let slots = images.live.chunks_exact_mut(BLOCK as usize);
+        slots.filter(|slot| slot.iter().any(|&byte| byte != 0)).for_each(how);
+    };
+    read_all().await;
+    assert_eq!(read_all().await, (64, 0));
+    let count = std::cell::Cell::new(0);
+    damage(&|slot| {
+        count.set(count.get() + 1);
+        slot[count.get() * 60] ^= u8::from(count.get() % 8 == 0) << 5;
+    });
+    // A copy that was damaged has ended, and the next miss makes a new one.
+    let from_store = volume.stats().store_reads;
+    assert_eq!((count.get(), read_all().await), (64, (128, 8)));
+    assert_eq!(volume.stats().store_reads - from_store, 8);
+    assert_eq!((read_all().await, read_all().await), ((184, 8), (248, 8)));
+    damage(&|slot| slot.rotate_left(512));
+    read_all().await;
+    let flash = flash_of(&volume);
+    assert!(flash.damaged == 8 + 16 && flash.up == 0, "{flash:?}");
+    volume.validate().unwrap();
+}
+
 /// Reads that do not end are noticed though writes do: each would cost a client a second for ever.
 #[tokio::test]
 async fn a_device_that_only_takes_writes_is_done_without() {

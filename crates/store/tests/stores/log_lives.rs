@@ -199,16 +199,16 @@ fn numbers(content: &[u8]) -> Vec<u64> {
     content.chunks(SECTOR as usize).map(of).collect()
 }
 
-/// Lives of a store and its log, each ended in the middle. Returns how many batches were found
-/// after restarts.
-async fn lives(seed: u64) -> u64 {
+/// Lives of a store and its log, each ended in the middle. Returns how many logs had something
+/// after restarts, and how many lives a loss of power ended.
+async fn lives(seed: u64) -> (u64, u64) {
     const SECTORS: u64 = 96;
     // Small, so that it is written over again and again.
     const LOG: usize = 96 << 10;
     let mut random = Random::new(seed);
     let (mut content, mut log) =
         (Left::new(vec![0; (SECTORS * SECTOR) as usize]), Left::new(vec![0; LOG]));
-    let (mut known, mut found) = (Known::new(SECTORS), 0);
+    let (mut known, mut found, mut cuts) = (Known::new(SECTORS), 0, 0);
     // After a loss of power, and while it gets changes again that it may have had, the store alone
     // may be anything until it has what the log has.
     let (mut had_power, mut is_sound_alone) = (true, true);
@@ -280,11 +280,12 @@ async fn lives(seed: u64) -> u64 {
             known.flushed();
         } else {
             is_sound_alone = false;
+            cuts += 1;
         }
         (content, log) = (disk.end(had_power), medium.end(had_power));
         drop(store);
     }
-    found
+    (found, cuts)
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,7 +293,23 @@ async fn nothing_is_lost_and_the_store_alone_is_as_after_a_loss_of_power() {
     let first = seed();
     let mut found = 0;
     for seed in first..first + 60 {
-        found += lives(seed).await;
+        found += lives(seed).await.0;
     }
     assert!(found > 100, "{found} logs had something after a restart");
+}
+
+/// `make check-slow`.
+#[tokio::test(start_paused = true)]
+#[ignore = "takes a minute"]
+async fn ten_thousand_cuts_lose_nothing() {
+    let (first, mut all) = (seed(), (0, 0));
+    for seed in first.. {
+        let (found, cuts) = lives(seed).await;
+        all = (all.0 + found, all.1 + cuts);
+        if all.1 >= 10_000 {
+            println!("seeds {first} to {seed}: {} cuts, {} logs had something", all.1, all.0);
+            assert!(all.0 > 1000, "{} logs", all.0);
+            break;
+        }
+    }
 }

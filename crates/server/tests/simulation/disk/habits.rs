@@ -60,4 +60,7 @@ pub struct Faults {
     pub stalled: bool,
     /// Of failing writes, a part took effect.
     pub torn: bool,
+    /// Of a hundred reads of a block or less, so many find a bit changed. Longer reads do not: a
+    /// device for flash is trusted with its journal.
+    pub flips: u64,
 }
