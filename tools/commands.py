@@ -100,7 +100,7 @@ COMMANDS = [
     Command("bench-hints", "make bench-hints BENCH='--rounds 1 --seconds 0.2' && make bench-hints BENCH='--instructions --seconds 0.2'", "eviction, 64 hints a message", needs=("valgrind",)),
     Command("bench-policies", "make bench-policies BENCH='--rounds 1 --seconds 0.2'", "one in four hits . lru"),
     Command("bench-log", "make bench-log BENCH='--rounds 1 --seconds 2'", r"back, log \| ", is_quick=True),
-    Command("bench-flash", "make bench-flash BENCH='--size 1 --seconds 2'", "after kill -9: a read is answered", is_quick=True),
+    Command("bench-flash", "make bench-flash BENCH=--quick", r"after kill -9: a read is answered[\s\S]*hits in memory, depth 32", is_quick=True),
     Command("bench-recording", "make bench-recording BENCH='--rounds 1 --seconds 0.2'", "1 in 16", is_quick=True),
     Command("bench-advice", "make bench-advice BENCH='--rounds 1 --seconds 0.2'", "adviser=yes", is_quick=True),
     Command("advice", "make advice ADVICE=sprite", "factor"),

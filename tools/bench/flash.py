@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
-"""What a level on flash takes of a server's memory, and how soon after a restart it is there.
+"""What a level on flash takes of a server's memory, how soon after a restart it is there, and how fast it answers.
 
-  flash.py UNDERCROFT [--size GiB] [--seconds S] [--folder FOLDER]
+  flash.py UNDERCROFT [--only memory|speed] [--size GiB] [--seconds S] [--rounds N] [--run S] [--folder FOLDER] [--quick]
 
-A volume as large as the level, on a file that is one hole, is read through once with a cache of 64 MiB: blocks go to flash as they
-are read (rule=access), as fast as it takes them. Given is the server's own memory beyond that of a server without flash which has
-read the same, for each block of 4 KiB that the level has room for. Then a part of the volume is read at random. The server is ended
-and started again, killed and started again; given are the seconds until it has answered a read, and how many of the reads that
-missed memory hit flash, before and after.
+Memory and restarts: a volume as large as the level, on a file that is one hole, is read through once with a cache of 64 MiB:
+blocks go to flash as they are read (rule=access), as fast as it takes them. Given is the server's own memory beyond that of a
+server without flash which has read the same, for each block of 4 KiB that the level has room for. Then a part of the volume is
+read at random. The server is ended and started again, killed and started again; given are the seconds until it has answered a
+read, and how many of the reads that missed memory hit flash, before and after.
+
+Speed: see flash_speed.py.
 """
 
 import argparse
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 
+import flash_speed
 from common import Server, child_report
 
 GIB = 1 << 30
@@ -69,34 +73,54 @@ def started(program, folder, size):
     return server, time.monotonic() - began
 
 
+def measure_memory(program, folder, size, seconds):
+    """Prints what the level takes of memory, and what is there before and after restarts."""
+    with open(f"{folder}/disk", "wb") as disk:
+        disk.truncate(size)
+    with serve(program, folder, size, False) as server:
+        read_through(server, size)
+        without = memory(server)
+    with serve(program, folder, size, True) as server:
+        read_through(server, size)
+        more, blocks = memory(server) - without, counters(program, server)["capacity_blocks"]
+        print(f"{blocks:,} blocks of 4 KiB: {more / blocks:.1f} bytes of memory for each, {more / 2**20:.0f} MiB")
+        hit_share(program, server, 2 * seconds)
+        print(f"before: {hit_share(program, server, seconds):.1f} % hits")
+    for how in ("a normal end", "kill -9"):
+        server, began_s = started(program, folder, size)
+        with server:
+            found = counters(program, server)["durable"]
+            share = hit_share(program, server, seconds)
+            print(f"after {how}: a read is answered after {began_s:.2f} s, {found:,} blocks are found, {share:.1f} % hits")
+            server.process.kill()
+            server.process.wait()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("undercroft")
-    parser.add_argument("--size", type=int, default=32, help="of the level, in GiB")
-    parser.add_argument("--seconds", type=int, default=10, help="of reads at random")
-    parser.add_argument("--folder", default=None, help="where the files are; a temporary folder without")
+    parser.add_argument("--only", choices=["memory", "speed"], help="one part")
+    parser.add_argument("--size", type=int, default=32, help="memory: of the level, in GiB")
+    parser.add_argument("--seconds", type=int, default=10, help="memory: of reads at random")
+    parser.add_argument("--rounds", type=int, default=5, help="speed")
+    parser.add_argument("--run", type=float, default=3.0, help="speed: seconds of each run")
+    parser.add_argument("--folder", default="target/bench", help="where the files are for the time")
+    parser.add_argument("--quick", action="store_true", help="a level of 1 GiB, and one round of short runs: a trial")
     options = parser.parse_args()
-    program, size = os.path.abspath(options.undercroft), options.size * GIB
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        with open(f"{folder}/disk", "wb") as disk:
-            disk.truncate(size)
-        with serve(program, folder, size, False) as server:
-            read_through(server, size)
-            without = memory(server)
-        with serve(program, folder, size, True) as server:
-            read_through(server, size)
-            more, blocks = memory(server) - without, counters(program, server)["capacity_blocks"]
-            print(f"{blocks:,} blocks of 4 KiB: {more / blocks:.1f} bytes of memory for each, {more / 2**20:.0f} MiB")
-            hit_share(program, server, 2 * options.seconds)
-            print(f"before: {hit_share(program, server, options.seconds):.1f} % hits")
-        for how in ("a normal end", "kill -9"):
-            server, seconds = started(program, folder, size)
-            with server:
-                found = counters(program, server)["durable"]
-                share = hit_share(program, server, options.seconds)
-                print(f"after {how}: a read is answered after {seconds:.2f} s, {found:,} blocks are found, {share:.1f} % hits")
-                server.process.kill()
-                server.process.wait()
+    if options.quick:
+        options.size, options.seconds, options.rounds, options.run = 1, 2, 1, 0.5
+    program = os.path.abspath(options.undercroft)
+    # A temporary folder of the system may lie in memory.
+    os.makedirs(options.folder, exist_ok=True)
+    # So that the servers are stopped also when we are.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    if options.only != "speed":
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            measure_memory(program, folder, options.size * GIB, options.seconds)
+    if options.only != "memory":
+        sizes = flash_speed.QUICK if options.quick else flash_speed.Sizes()
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            flash_speed.measure(program, folder, options.rounds, options.run, sizes)
 
 
 main()
