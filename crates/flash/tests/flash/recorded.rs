@@ -317,7 +317,7 @@ fn damage_to_data_is_noticed() {
     let same_data = (0..100_000).filter(|&block| check_of(block, &data[0]) == 0);
     let same_block = data.iter().filter(|data| check_of(7, data) == 0);
     let (same_data, same_block) = (same_data.count(), same_block.count());
-    assert!(same_data < 30 && (1..20).contains(&same_block), "{same_data}, {same_block}");
+    assert!(same_data < 30 && same_block < 20, "{same_data}, {same_block}");
 }
 
 #[test]
