@@ -208,7 +208,11 @@ pub async fn write_unwritten(
     for one in &kept {
         result = result.and(store.write(one.offset, vec![one.data.clone()], false).await);
     }
-    if let Err(error) = result.and(store.flush().await) {
+    let flushed = match result {
+        Ok(()) => store.flush().await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = flushed {
         // This attempt changed the files, by writing only these blocks.
         drop(store);
         head.files = file_marks(&spec);
