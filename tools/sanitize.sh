@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs the tests of unsafe code under what is there of AddressSanitizer and ThreadSanitizer (nightly
 # Rust; the latter also its component rust-src) and valgrind: frame memory; the tracker's table,
-# ring, files and processes; C programs with the preloaded library. Says what it left out. SANITIZE=frames:
-# frame memory only.
+# ring, files and processes; memory that the kernel reads into; C programs with the preloaded library.
+# Says what it left out. SANITIZE=frames: frame memory only.
 set -eu
 
 all=true
@@ -17,7 +17,8 @@ if cargo +nightly --version >/dev/null 2>&1; then
     RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$target" \
         cargo +nightly test --locked --target "$host" -p undercroft-frames
     ! $all || RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$target" \
-        cargo +nightly test --locked --target "$host" -p undercroft-tracker --lib --test tracking
+        cargo +nightly test --locked --target "$host" -p undercroft-ring -p undercroft-tracker --lib \
+            --test ring --test tracking
     ran="$ran address"
     if rustup component list --toolchain nightly 2>/dev/null | grep -q '^rust-src (installed)'; then
         # The standard library has to be built with it, or it reports false races in it. One test

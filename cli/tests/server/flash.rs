@@ -1,6 +1,7 @@
 //! A server with a level on flash: hits over a slow store, the right data, a cold start after
 //! `kill -9`, and what `undercroft flash` says of files.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,6 +26,29 @@ fn flash(server: &Server, name: &str) -> u64 {
     server.stats("v")["flash"][name].as_u64().unwrap()
 }
 
+/// How often the server's I/O threads have waited for work.
+fn waits_of_io_threads(server: &Server) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let waits = threads.map(|thread| {
+        // Threads of other kinds may end at any time.
+        let of = |name: &str| fs::read_to_string(thread.as_ref().unwrap().path().join(name));
+        if of("comm").is_ok_and(|name| name != "undercroft-io\n") {
+            return 0;
+        }
+        let status = of("status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.map_or(0, |number| number.trim().parse::<u64>().unwrap())
+    });
+    waits.sum()
+}
+
+/// Whether one of the server's threads has a ring.
+fn has_ring(server: &Server) -> bool {
+    let files = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+    let mut names = files.filter_map(|file| fs::read_link(file.unwrap().path()).ok());
+    names.any(|name| name == Path::new("anon_inode:[io_uring]"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_level_on_flash_spares_a_slow_store_its_reads() {
     let place = Place::new();
@@ -39,9 +63,13 @@ async fn a_level_on_flash_spares_a_slow_store_its_reads() {
     let from_store = server.count("v", "store_reads");
     assert_eq!((flash(&server, "hits"), from_store), (0, 2 * BLOCKS));
     read_all(&server, &data).await;
-    let from_store = server.count("v", "store_reads");
+    let (from_store, waits) = (server.count("v", "store_reads"), waits_of_io_threads(&server));
     let with = read_all(&server, &data).await;
     assert_eq!(server.count("v", "store_reads"), from_store);
+    match has_ring(&server) {
+        true => assert!(waits_of_io_threads(&server) - waits < BLOCKS / 2, "threads were woken"),
+        false => println!("skipped: no io_uring here"),
+    }
     assert!(flash(&server, "hits") >= BLOCKS && flash(&server, "given_up") == 0);
     println!("{BLOCKS} reads from flash: {with:?}");
     assert!(with < Duration::from_millis(5 * BLOCKS), "{with:?}");
@@ -89,7 +117,7 @@ async fn it_is_seen_what_flash_does_and_when_it_is_used_no_more() {
     assert_eq!(server.stats("none")["flash"]["up"], 0);
     assert!(said.contains("  none: its flash is not used; the log says why"), "{said}");
 
-    std::fs::File::options().write(true).open(place.path("flash")).unwrap().set_len(4096).unwrap();
+    fs::File::options().write(true).open(place.path("flash")).unwrap().set_len(4096).unwrap();
     read_all(&server, &data).await;
     assert!(flash(&server, "up") == 0 && flash(&server, "failed_reads") >= 16);
     let said = top();
@@ -221,6 +249,6 @@ fn nothing_else_is_overwritten() {
     assert!(!Path::new("/dev/undercroft-nothing").exists());
     // Others may not read in a new one what they may not read in the files.
     assert_eq!(said("flash format new --size 4MiB").0, Some(0));
-    let mode = std::fs::metadata(place.path("new")).unwrap().permissions().mode();
+    let mode = fs::metadata(place.path("new")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }

@@ -9,8 +9,8 @@
 //! Which block lies in which frame, and which frames to evict, is not known here. Beside it is the
 //! heap of programs that want huge pages too (`heap.rs`).
 //!
-//! Most `unsafe` code of the workspace is here (the rest: interface for C, tracker, preload). What
-//! makes the frames sound:
+//! Most `unsafe` code of the workspace is here (the rest: interface for C, tracker, preload, ring).
+//! What makes the frames sound:
 //! 1. *Memory.* A mapping is unmapped when its last pool is gone; a pool lives as long as any of
 //!    its frames has a handle: each frame that is not free owns one strong count of the pool.
 //! 2. *Places.* Pools get disjoint parts of the mapping, and frames disjoint parts of their pool.

@@ -94,7 +94,7 @@ impl Default for FileOptions {
 /// success later.
 pub struct FileStore {
     inner: Arc<Inner>,
-    pool: IoPool,
+    pool: Arc<IoPool>,
     /// Whether requests use the kernel's page cache; the caller's thread may then read cached data,
     /// and write.
     inline: bool,
@@ -113,6 +113,29 @@ struct Inner {
 }
 
 impl Inner {
+    /// Reads by a thread of the pool; the first `done` bytes have been read already.
+    fn read(
+        self: &Arc<Self>,
+        pool: &IoPool,
+        (offset, length): (u64, u64),
+        mut into: Vec<Buffer>,
+        done: usize,
+    ) -> Answer<(Vec<Buffer>, io::Result<()>)> {
+        let inner = Arc::clone(self);
+        let answer = pool.run(move || {
+            let read = inner.io.read(offset, &mut into, done);
+            let fault = |error| inner.medium.fault("read", offset, length, error);
+            (into, read.map_err(fault))
+        });
+        let inner = Arc::clone(self);
+        Box::pin(async move { answer.await.unwrap_or_else(|_| inner.lost()) })
+    }
+
+    /// A read that has no answer.
+    fn lost(&self) -> (Vec<Buffer>, io::Result<()>) {
+        (Vec::new(), Err(self.medium.fault_of_all("read", panicked())))
+    }
+
     /// What is wrong with the file's name. A device may have several, and none is the right one.
     fn astray(&self) -> Option<String> {
         let open = rustix::fs::fstat(self.io.file()).ok()?;
@@ -172,11 +195,11 @@ impl FileStore {
             name: name.to_owned(),
         };
         let is_new = opened.is_new;
-        let io = MediumIo::new(opened.file, options.direct.then_some(alignment));
+        let io = MediumIo::new(opened.file, options.direct.then_some(alignment), options.threads);
         let durability = Durability::new(!options.direct);
         let inner =
             Inner { path: path.to_owned(), medium: Medium::new(facts), io, holes, durability };
-        let pool = IoPool::new(options.threads)?;
+        let pool = Arc::new(IoPool::new(options.threads)?);
         let (inner, inline) = (Arc::new(inner), !options.direct);
         Ok(FileStore { inner, pool, inline, here_again: Mutex::default(), is_new })
     }
@@ -242,16 +265,23 @@ impl Store for FileStore {
                 return ready((into, Ok(())));
             }
         }
-        let inner = Arc::clone(&self.inner);
-        let answer = self.pool.run(move || {
-            let read = inner.io.read(offset, &mut into, done);
-            let fault = |error| inner.medium.fault("read", offset, length, error);
-            (into, read.map_err(fault))
-        });
-        let inner = Arc::clone(&self.inner);
+        let read = match self.inner.io.begin_read(offset, into) {
+            Ok(read) => read,
+            Err(into) => return self.inner.read(&self.pool, (offset, length), into, done),
+        };
+        let (inner, pool) = (Arc::clone(&self.inner), Arc::clone(&self.pool));
         Box::pin(async move {
-            let lost = |_| (Vec::new(), Err(inner.medium.fault_of_all("read", panicked())));
-            answer.await.unwrap_or_else(lost)
+            // It is kept until the end.
+            let mut read = read;
+            match (&mut read).await {
+                Some((memory, Ok(read))) if read as u64 == length => (vec![memory], Ok(())),
+                // A thread reads the rest, or finds out what is wrong.
+                Some((memory, read)) => {
+                    let done = read.unwrap_or(0);
+                    inner.read(&pool, (offset, length), vec![memory], done).await
+                }
+                None => inner.lost(),
+            }
         })
     }
 
@@ -275,7 +305,8 @@ impl Store for FileStore {
 
     fn write_many(&self, writes: Vec<ManyWrite>, here: bool, written: ManyWritten) {
         let bytes: u64 = writes.iter().map(|one| pieces_bytes(&one.data)).sum();
-        let free = (here && bytes <= INLINE_BYTES).then(|| HERE.try_lock().ok()).flatten();
+        let here = here && bytes <= INLINE_BYTES && undercroft_ring::awaited() == 0;
+        let free = here.then(|| HERE.try_lock().ok()).flatten();
         if let Some((free, mut again)) = free.zip(self.here_again.try_lock().ok()) {
             let began = Instant::now();
             if again.is_none_or(|again| began >= again) {

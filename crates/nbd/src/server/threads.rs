@@ -132,6 +132,7 @@ impl Thread {
         let of_thread = Arc::downgrade(&seat);
         thread::Builder::new().name(name).spawn(move || {
             SEAT.with(|seat| seat.set(of_thread)).expect("a new thread");
+            reactor.spawn(undercroft_ring::serve());
             drop(reactor.block_on(ended));
         })?;
         Ok(Thread { reactor: handle, seat, _end: end })

@@ -16,9 +16,11 @@ use std::io;
 use std::mem::take;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use tokio::runtime::Handle;
 use undercroft_nbd::{Alone, Failure};
 use undercroft_store::ManyWrite;
 
@@ -37,13 +39,14 @@ impl Volume {
     /// returns, because a task would cost more than their work. Follow-up requests never run like
     /// this, so that calls do not nest.
     pub(crate) fn ask_store(self: &Arc<Self>, mut requests: StoreRequests, at_once: bool) {
+        let here = at_once.then(Handle::try_current).and_then(Result::ok);
         let _runtime = self.runtime.enter();
         requests.join(self.geometry.write_out_blocks());
         let (mut together, mut tickets) = (Vec::new(), Vec::new());
         for fetch in requests.fetches {
             match fetch.from {
                 None => start(self, fetch::fetch(self, fetch), at_once),
-                Some(byte) => start(self, flash::read(self, fetch, byte), at_once),
+                Some(byte) => start_here(self, flash::read(self, fetch, byte), here.as_ref()),
             }
         }
         for write in requests.writes {
@@ -76,6 +79,27 @@ impl Volume {
 
 /// Runs a task, here and now if it ends `at_once`.
 fn start(volume: &Volume, task: impl Future<Output = ()> + Send + 'static, at_once: bool) {
+    if let Some(task) = begin(task, at_once) {
+        volume.runtime.spawn(task);
+    }
+}
+
+/// As [`start`]; what waits for a read by the ring of a connection's thread goes on `here`, on its
+/// runtime, so that no other thread is woken for it.
+fn start_here(
+    volume: &Volume,
+    task: impl Future<Output = ()> + Send + 'static,
+    here: Option<&Handle>,
+) {
+    let before = undercroft_ring::awaited();
+    if let Some(task) = begin(task, here.is_some()) {
+        let is_here = undercroft_ring::awaited() > before;
+        here.filter(|_| is_here).unwrap_or(&volume.runtime).spawn(task);
+    }
+}
+
+/// Begins a task if it may end `at_once`; returns it if it has not ended.
+fn begin<F: Future<Output = ()> + Send>(task: F, at_once: bool) -> Option<Pin<Box<F>>> {
     let mut task = Box::pin(task);
     let mut context = Context::from_waker(Waker::noop());
     // A task that panicked has ended, too: its blocks were told by their ticket.
@@ -83,9 +107,7 @@ fn start(volume: &Volume, task: impl Future<Output = ()> + Send + 'static, at_on
         let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut context)));
         !matches!(polled, Ok(Poll::Pending))
     };
-    if !(at_once && is_over()) {
-        volume.runtime.spawn(task);
-    }
+    (!(at_once && is_over())).then_some(task)
 }
 
 /// Submits writes together; `here`: this thread may wait for them.

@@ -3,10 +3,12 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+use undercroft_ring::Read;
 
 use super::durability::Durable;
 use crate::medium::{gather, scatter};
@@ -20,9 +22,12 @@ const BOUNCE_BYTES: usize = 1 << 20;
 
 /// The open file.
 pub(super) struct MediumIo {
-    file: File,
+    file: Arc<File>,
     /// The alignment that direct I/O needs for addresses, offsets and lengths; `None` without it.
     alignment: Option<usize>,
+    /// Most reads that threads of connections have begun and that have not ended; the I/O threads
+    /// have as many.
+    begun_max: usize,
     /// Whether the file system lacks reads that do not wait.
     no_cached_reads: AtomicBool,
     /// Whether the file system lacks durable writes.
@@ -30,10 +35,11 @@ pub(super) struct MediumIo {
 }
 
 impl MediumIo {
-    pub(super) fn new(file: File, alignment: Option<u32>) -> MediumIo {
+    pub(super) fn new(file: File, alignment: Option<u32>, begun_max: usize) -> MediumIo {
         MediumIo {
-            file,
+            file: Arc::new(file),
             alignment: alignment.map(|bytes| bytes as usize),
+            begun_max,
             no_cached_reads: AtomicBool::new(false),
             no_durable_writes: AtomicBool::new(false),
         }
@@ -59,6 +65,25 @@ impl MediumIo {
             // Not cached, interrupted, or failed: the complete read will tell.
             Err(_) => 0,
         }
+    }
+
+    /// Begins to read on the calling thread, if that takes reads: by direct I/O, since what has to
+    /// go through the page cache may wait there, and into one aligned piece of memory.
+    pub(super) fn begin_read(
+        &self,
+        offset: u64,
+        mut into: Vec<Buffer>,
+    ) -> Result<Read, Vec<Buffer>> {
+        // Each read that has not ended keeps the file open.
+        let is_busy = Arc::strong_count(&self.file) > self.begun_max;
+        let (Some(alignment), 1, false) = (self.alignment, into.len(), is_busy) else {
+            return Err(into);
+        };
+        let Some(mut memory) = into.pop() else { return Err(into) };
+        if !is_aligned((*memory).as_mut(), alignment) {
+            return Err(vec![memory]);
+        }
+        undercroft_ring::read(&self.file, offset, memory).map_err(|memory| vec![memory])
     }
 
     /// Reads into the buffers from `offset` on; the first `done` bytes have been read already.

@@ -404,3 +404,44 @@ async fn a_version_tells_of_every_change() {
     assert!(other.changed_ns > third.changed_ns);
     assert_ne!(larger.identity, third.identity);
 }
+
+/// Memory that begins at a multiple of 4 KiB.
+struct Page(Vec<u8>);
+
+impl AsMut<[u8]> for Page {
+    fn as_mut(&mut self) -> &mut [u8] {
+        let start = self.0.as_ptr().addr().wrapping_neg() % 4096;
+        &mut self.0[start..start + 4096]
+    }
+}
+
+/// As on a thread of connections: the answers come from its ring, or from threads where it has no
+/// room, and they are the same.
+#[tokio::test]
+async fn a_direct_read_ends_on_the_thread_that_asked() {
+    const PAGES: usize = 200;
+    let folder = folder();
+    let options = FileOptions { direct: true, ..sized(PAGES as u64 * 4096) };
+    let Ok(store) = FileStore::open(&folder.path().join("direct"), &options) else {
+        return println!("skipped: no direct I/O here");
+    };
+    let data = Random::new(seed()).bytes(PAGES * 4096);
+    write(&store, 0, &data).await.unwrap();
+    drop(tokio::spawn(undercroft_ring::serve()));
+    tokio::task::yield_now().await;
+    let begin = |page| store.read(page as u64 * 4096, vec![Box::new(Page(vec![0; 8192]))]);
+    // The first one makes the ring, and options say how many it takes at a time.
+    drop(begin(0).await);
+    tokio::task::yield_now().await;
+    let reads: Vec<_> = (0..PAGES).map(begin).collect();
+    if undercroft_ring::awaited() == 0 {
+        println!("skipped: no io_uring here");
+    }
+    for (page, read) in reads.into_iter().enumerate() {
+        let (mut buffers, result) = read.await;
+        result.unwrap();
+        let [memory] = &mut buffers[..] else { panic!("one buffer") };
+        assert!((**memory).as_mut() == &data[page * 4096..][..4096], "page {page}");
+    }
+    assert_eq!(undercroft_ring::awaited(), 0);
+}
