@@ -94,7 +94,7 @@ fn described(keys: impl Iterator<Item = (String, &'static Key)>) -> String {
             Changes::Follows => "follows",
             Changes::Cache | Changes::WriteBack | Changes::Access => "yes",
         };
-        let (value, help) = (key.value.replace('|', "\\|"), key.help);
+        let [value, help] = [key.value, key.help].map(|text| text.replace('|', "\\|"));
         let default = format!("{default}{of_server}").trim().to_owned();
         writeln!(table, "| `{name}` | `{value}` | {default} | {live} | {help} |").unwrap();
     }

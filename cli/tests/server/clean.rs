@@ -381,7 +381,7 @@ fn a_cache_that_the_machine_cannot_have_is_refused() {
     let more = "[[volume]]\nname = 'b'\nstore = 'mem:'\nsize = '1MiB'\ncache = '4TiB'\n";
     place.write("c.toml", String::from_utf8(place.read("c.toml")).unwrap() + more);
     server.signal(Signal::HUP);
-    server.wait_for_log("give them less (cache)");
+    server.wait_for_log("give them less (cache, flash)");
     assert_eq!(server.stop(), 0);
 }
 

@@ -190,6 +190,12 @@ impl FlashDevice {
         spec.budget = spec.budget.map(share);
         let (range, region) = (region.range.clone(), Arc::new(region));
         let version = if self.config.warm { store.version().await } else { None };
+        if self.config.warm && version.is_none() {
+            tracing::warn!(
+                volume = volume.name,
+                "flash is cold after each start: its store cannot tell who has changed it"
+            );
+        }
         let (part, listed) = if let Some(version) = version {
             let place = shape(range);
             let new = sleep_lock(&self.random).next_u64();

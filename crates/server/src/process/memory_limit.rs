@@ -12,8 +12,8 @@ use crate::process::error::ServeError;
 /// Bytes that index and policy need for a block, about.
 const BLOCK_OVERHEAD: u64 = 100;
 
-/// Bytes that index, order and ghosts need for a block on flash.
-const FLASH_OVERHEAD: u64 = 7;
+/// Bytes that index, order, checks and ghosts need for a block on flash.
+const FLASH_OVERHEAD: u64 = 9;
 
 /// Memory that this process can have.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ fn check_below(root: &Path, volumes: &[VolumeConfig]) -> Result<(), ServeError> 
     let (caches, shown) = (shown(caches, unit, false), shown(needed, unit, true));
     if let Some(Limit { bytes, whose }) = limit(root).filter(|limit| needed > limit.bytes) {
         return Err(ServeError::Plan(format!(
-            "caches of {caches} need {shown} of memory, and {whose} {}: give them less (cache)",
+            "caches of {caches} need {shown} of memory, and {whose} {}: give them less (cache, flash)",
             there_are(bytes)
         )));
     }
@@ -158,7 +158,10 @@ mod tests {
         // 513 GiB without advice, which may take 2 % of the caches.
         let needed = needed.unwrap().parse().unwrap();
         assert!((521..=524).contains(&needed), "{said}");
-        assert!(said.ends_with("and this machine has 32GiB: give them less (cache)"), "{said}");
+        assert!(
+            said.ends_with("and this machine has 32GiB: give them less (cache, flash)"),
+            "{said}"
+        );
         let said = check("4TiB").unwrap_err();
         assert!(said.starts_with("caches of 4TiB need 4.2TiB of memory"), "{said}");
         let mut without = caches("500GiB");
