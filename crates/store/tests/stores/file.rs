@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -16,8 +17,21 @@ fn sized(size: u64) -> FileOptions {
     FileOptions { size: Some(size), ..FileOptions::default() }
 }
 
+/// Opens a file. One that was closed just now may be in use for a moment: a second process that
+/// another test begins has all files of this one until it executes its program.
 fn open(path: &Path, options: &FileOptions) -> FileStore {
-    FileStore::open(path, options).unwrap()
+    let began = Instant::now();
+    loop {
+        match FileStore::open(path, options) {
+            Err(error)
+                if error.kind() == ErrorKind::ResourceBusy
+                    && began.elapsed() < Duration::from_secs(10) =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// Bytes that a file occupies.
@@ -110,8 +124,8 @@ async fn a_file_is_created_only_where_it_may_be_and_that_is_known() {
     let refused = FileStore::open(&path, &existing).err().unwrap();
     assert!(refused.to_string().ends_with("is not to be created (create=no)"), "{refused}");
     assert!(!path.exists());
-    assert!(FileStore::open(&path, &sized(4096)).unwrap().is_new());
-    assert!(!FileStore::open(&path, &existing).unwrap().is_new());
+    assert!(open(&path, &sized(4096)).is_new());
+    assert!(!open(&path, &existing).is_new());
     // Another way to the same folder changes nothing.
     std::os::unix::fs::symlink("/dev", folder.path().join("dev")).unwrap();
     for name in [PathBuf::from("/dev/undercroft-no-disk"), folder.path().join("dev/no-disk")] {
