@@ -14,7 +14,7 @@
 //!    more. If the ring ends before, it is kept for ever.
 //! 2. A [`Memory`] owns what it gives out as bytes, since it is `'static` and nobody else has it.
 //! 3. A ring is used by the thread that made it only, and by one user at a time: it is in a
-//!    thread-local cell. Wakers and the end of memory run outside of it.
+//!    thread-local cell. Wakers of reads and the end of memory run outside of it.
 
 use std::cell::RefCell;
 use std::fmt;
