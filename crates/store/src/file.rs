@@ -62,8 +62,8 @@ pub struct FileOptions {
     pub read_only: bool,
     /// Bypass the kernel's page cache (`O_DIRECT`); offsets and lengths must then be aligned.
     pub direct: bool,
-    /// Number of I/O threads, 1 to 1024: requests that the disk gets at the same time. By direct I/O
-    /// about as many reads of connections' threads come on top.
+    /// Number of I/O threads, 1 to 1024: requests that the disk gets at the same time. By direct
+    /// I/O about as many reads of connections' threads come on top.
     pub threads: usize,
 }
 
