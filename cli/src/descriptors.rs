@@ -9,7 +9,7 @@ const EACH: u64 = 2;
 
 /// For stores, listeners, HTTP, threads, files that are saved, and clients that are told that there
 /// is no room.
-const RESERVED: u64 = 512;
+const RESERVED: u64 = 1024;
 
 /// Raises the limit of this process to the highest that it may have: that; none if there is none.
 pub(crate) fn raise() -> Option<u64> {

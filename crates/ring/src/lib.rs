@@ -1,6 +1,6 @@
 //! Reads of files through io_uring that begin and end on one thread. A pool of threads costs a read
-//! two wake-ups, of the thread that reads and of the one that waits; here nobody is woken but the
-//! thread that asked, by what wakes it for its sockets, too.
+//! two wake-ups, of the thread that reads and of the one that waits; here no thread of the program
+//! is woken but the one that asked, by what wakes it for its sockets, too.
 //!
 //! A thread that drives a runtime of its own offers this by a task ([`serve`]). [`read`] says
 //! whether the calling thread takes a read; if not (also where the system refuses io_uring, or is
@@ -17,7 +17,6 @@
 //!    thread-local cell. Wakers of reads and the end of memory run outside of it.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -38,6 +37,10 @@ use tokio::time::sleep;
 
 /// Most reads of a thread at a time.
 pub const READS_MAX: usize = 128;
+
+/// How often the kernel is asked in a turn whether reads have ended. It ends 20 at a time, and says
+/// when there are more; but it may also say so when there are none, until the next one ends.
+const ROUNDS: usize = READS_MAX / 20 + 1;
 
 /// Pause before the kernel, which was short of memory, is asked again.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -77,6 +80,8 @@ struct Ring {
     free: Vec<usize>,
     /// Held by each [`Read`], too.
     awaited: Arc<()>,
+    /// Reads so far.
+    count: u64,
 }
 
 struct Reading {
@@ -116,6 +121,14 @@ pub fn read(file: &Arc<File>, offset: u64, memory: Memory) -> Result<Read, Memor
 pub fn awaited() -> usize {
     HERE.with_borrow(|here| match here {
         Here::Ring(ring) => Arc::strong_count(&ring.awaited) - 1,
+        _ => 0,
+    })
+}
+
+/// How many reads the calling thread's ring has taken so far.
+pub fn taken() -> u64 {
+    HERE.with_borrow(|here| match here {
+        Here::Ring(ring) => ring.count,
         _ => 0,
     })
 }
@@ -183,14 +196,21 @@ impl Ring {
         // something else.
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         builder.setup_submit_all();
-        let io = builder.build(READS_MAX as u32)?;
+        let mut io = builder.build(READS_MAX as u32)?;
+        // A system may let rings be made and refuse to use them.
+        // SAFETY: it has no memory.
+        let pushed = unsafe { io.submission().push(&opcode::Nop::new().build()) };
+        pushed.map_err(io::Error::other)?;
+        io.submit_and_wait(1)?;
+        io.completion().for_each(drop);
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         io.submitter().register_eventfd(event.as_raw_fd())?;
         // SAFETY: an owned descriptor is open, and the same, as long as it is there.
         let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?;
         let reads = (0..READS_MAX).map(|_| None).collect();
         let free = (0..READS_MAX).rev().collect();
-        Ok((Self { io, begun, is_taken: true, reads, free, awaited: Arc::default() }, event))
+        let awaited = Arc::default();
+        Ok((Self { io, begun, is_taken: true, reads, free, awaited, count: 0 }, event))
     }
 
     fn begin(&mut self, file: &Arc<File>, offset: u64, memory: Memory) -> Result<Read, Memory> {
@@ -211,16 +231,15 @@ impl Ring {
             let reading = self.reads[number].take();
             return Err(reading.expect("the one that was put there").memory);
         }
+        self.count += 1;
         self.begun.notify_one();
         Ok(Read { answer: answered, was_pending: false, _awaited: Arc::clone(&self.awaited) })
     }
 
     fn turn(&mut self, ended: &mut Vec<(oneshot::Sender<Ended>, Ended)>) -> io::Result<()> {
-        loop {
+        for _ in 0..ROUNDS {
             let submission = self.io.submission();
-            self.is_taken = submission.is_empty();
-            // The kernel ends some reads at a time.
-            if self.is_taken && !submission.taskrun() {
+            if submission.is_empty() && !submission.taskrun() {
                 break;
             }
             drop(submission);
@@ -230,6 +249,7 @@ impl Ring {
                 Err(error) => return Err(error),
             }
         }
+        self.is_taken = self.io.submission().is_empty();
         for entry in self.io.completion() {
             let number = entry.user_data() as usize;
             let Some(Reading { memory, answer, .. }) = self.reads[number].take() else { continue };
@@ -251,12 +271,6 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let left = self.reads.iter_mut().filter_map(Option::take).map(|reading| reading.memory);
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
-    }
-}
-
-impl fmt::Debug for Read {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Read").finish_non_exhaustive()
     }
 }
 

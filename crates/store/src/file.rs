@@ -129,12 +129,12 @@ impl Inner {
             (into, read.map_err(fault))
         });
         let inner = Arc::clone(self);
-        Box::pin(async move { answer.await.unwrap_or_else(|_| inner.lost()) })
+        Box::pin(async move { answer.await.unwrap_or_else(|_| inner.lost(panicked())) })
     }
 
     /// A read that has no answer.
-    fn lost(&self) -> (Vec<Buffer>, io::Result<()>) {
-        (Vec::new(), Err(self.medium.fault_of_all("read", panicked())))
+    fn lost(&self, why: io::Error) -> (Vec<Buffer>, io::Result<()>) {
+        (Vec::new(), Err(self.medium.fault_of_all("read", why)))
     }
 
     /// What is wrong with the file's name. A device may have several, and none is the right one.
@@ -281,7 +281,7 @@ impl Store for FileStore {
                     let done = read.unwrap_or(0);
                     inner.read(&pool, (offset, length), vec![memory], done).await
                 }
-                None => inner.lost(),
+                None => inner.lost(io::Error::other("the thread that began it has ended")),
             }
         })
     }

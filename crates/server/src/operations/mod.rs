@@ -91,9 +91,9 @@ fn start_here(
     task: impl Future<Output = ()> + Send + 'static,
     here: Option<&Handle>,
 ) {
-    let before = undercroft_ring::awaited();
+    let before = undercroft_ring::taken();
     if let Some(task) = begin(task, here.is_some()) {
-        let is_here = undercroft_ring::awaited() > before;
+        let is_here = undercroft_ring::taken() > before;
         here.filter(|_| is_here).unwrap_or(&volume.runtime).spawn(task);
     }
 }
