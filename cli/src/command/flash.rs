@@ -6,11 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
-use undercroft_server::process::{FirstPage, first_page, format, parts};
+use undercroft_nbd::Uri;
+use undercroft_server::process::{
+    FirstPage, FlashChange, first_page, flash_over_nbd, format, parts,
+};
 use undercroft_store::{Backlog, FileOptions, FileStore, LogStore, OpenOptions, StoreSpec};
 use undercroft_text::Bytes;
 
+use super::set::print_answer;
 use crate::error::Error;
+use crate::tls::TlsOptions;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -30,6 +35,11 @@ pub(crate) enum Command {
         /// The file or device
         path: PathBuf,
     },
+    /// Have a running server use its device again, which was removed, was dead, or had failed: the
+    /// level begins empty
+    Add(ServerArgs),
+    /// Have a running server use its device no more, dead or not, and close it: no client notices
+    Remove(ServerArgs),
     /// Let a store be served without its write log, which is lost or broken
     AcceptLoss {
         /// The store, as in `--volume NAME=STORE`, without the log
@@ -40,6 +50,23 @@ pub(crate) enum Command {
     },
 }
 
+/// The server whose level on flash comes or goes.
+#[derive(clap::Args)]
+pub(crate) struct ServerArgs {
+    /// NBD URI of the server, as nbd+unix:///?socket=PATH (the server's own user and root) or
+    /// nbds://HOST (a certificate among its `administrators`)
+    uri: Uri,
+    #[command(flatten)]
+    tls: TlsOptions,
+}
+
+impl ServerArgs {
+    fn ask(&self, change: FlashChange) -> Result<(), Error> {
+        let options = self.tls.client(Some(&self.uri))?;
+        print_answer(flash_over_nbd(&self.uri, &options, change))
+    }
+}
+
 fn size(text: &str) -> Result<Bytes, String> {
     text.parse().map_err(|_| "expected a size, as 64GiB".to_owned())
 }
@@ -47,6 +74,8 @@ fn size(text: &str) -> Result<Bytes, String> {
 pub(crate) fn run(command: &Command) -> Result<(), Error> {
     let mut out = stdout().lock();
     match command {
+        Command::Add(server) => server.ask(FlashChange::Add)?,
+        Command::Remove(server) => server.ask(FlashChange::Remove)?,
         Command::Format { path, size, force } => {
             let name = path.display();
             let failed = |what: String| Error::Work(format!("{name}: {what}"));

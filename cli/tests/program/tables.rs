@@ -92,7 +92,7 @@ fn described(keys: impl Iterator<Item = (String, &'static Key)>) -> String {
         let live = match key.changes {
             Changes::Restart | Changes::Parts => "",
             Changes::Follows => "follows",
-            Changes::Cache | Changes::WriteBack | Changes::Access => "yes",
+            Changes::Cache | Changes::Flash | Changes::WriteBack | Changes::Access => "yes",
         };
         let [value, help] = [key.value, key.help].map(|text| text.replace('|', "\\|"));
         let default = format!("{default}{of_server}").trim().to_owned();

@@ -217,7 +217,7 @@ async fn a_server_starts_without_its_device() {
     assert!(server.page("/metrics").contains("undercroft_flash_using_shards{volume=\"v\"} 0"));
     let log = server.log();
     assert!(log.contains("flash /dev/undercroft-nothing: there is no such device"), "{log}");
-    assert!(log.contains("ERROR") && log.contains("start the server again"), "{log}");
+    assert!(log.contains("ERROR") && log.contains("undercroft flash add"), "{log}");
     assert_eq!(server.stop(), 0);
     assert!(place.read("v.img") == data && !Path::new("/dev/undercroft-nothing").exists());
 }
@@ -251,4 +251,111 @@ fn nothing_else_is_overwritten() {
     assert_eq!(said("flash format new --size 4MiB").0, Some(0));
     let mode = fs::metadata(place.path("new")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+/// The device goes and comes back while a client reads and writes, and a volume gets other parts of
+/// it: the data are right, a device that is removed is closed, and what comes begins empty.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_comes_and_goes_while_a_client_works() {
+    for restart in ["cold", "warm"] {
+        let place = Place::new();
+        let mut random = seeded("comes and goes");
+        let mut data = random.bytes((BLOCKS * BLOCK) as usize);
+        place.write("v.img", &data);
+        let configure = |flash: &str| {
+            let part = if flash.is_empty() { "" } else { "flash = '2MiB'\n" };
+            let volume = "[[volume]]\nname = 'v'\nstore = 'file:v.img'\ncache = '128KiB'\n\
+                          policy = 'lru'\n";
+            place.write("undercroft.toml", format!("{flash}{volume}{part}"));
+        };
+        let option =
+            |name: &str| format!("flash = '{name},size=4MiB,budget=off,restart={restart}'\n");
+        configure(&option("flash"));
+        let server = place.serve("-v");
+        let is_open = |name: &str| {
+            let files = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+            let mut targets = files.filter_map(|file| fs::read_link(file.unwrap().path()).ok());
+            targets.any(|target| target == place.path(name))
+        };
+        let order =
+            |what: &str| text(&place.undercroft(&format!("{what} {}", server.uri(""))).stdout);
+        let mut work = async |hits: bool, what: &str| {
+            let before = server.stats("v")["flash"]["hits"].as_u64().unwrap_or(0);
+            for round in 0..4 {
+                let client = server.connect("v").await;
+                for block in 0..8 {
+                    let at = (block * 30 + round) * BLOCK;
+                    let new = random.bytes(4096);
+                    data[at as usize..][..4096].copy_from_slice(&new);
+                    write(&client, at, new).await.unwrap();
+                }
+                drop(client);
+                read_all(&server, &data).await;
+            }
+            let now = server.stats("v")["flash"]["hits"].as_u64().unwrap_or(0);
+            assert_eq!(now > before, hits, "{restart}, {what}: {before} and {now} hits");
+        };
+        work(true, "at first").await;
+
+        let said = order("flash remove");
+        assert!(said.contains("flash flash: removed, and closed\n"), "{said}");
+        assert!(!is_open("flash") && server.stats("v")["flash"].is_null());
+        work(false, "removed").await;
+        let refused = |what: &str| {
+            let output = place.undercroft(&format!("{what} {}", server.uri("")));
+            assert_eq!(output.status.code(), Some(1));
+            text(&output.stderr)
+        };
+        let said = refused("flash remove");
+        assert!(said.contains("flash flash is not there"), "{said}");
+        fs::remove_file(place.path("flash")).unwrap();
+        let said = order("flash add");
+        assert!(said.contains("flash flash: added, and empty\n"), "{said}");
+        assert!(is_open("flash"));
+        work(true, "added").await;
+        let said = refused("flash add");
+        assert!(said.contains("remove it first"), "{said}");
+
+        let set = |what: &str| place.undercroft(&format!("set {} v {what}", server.uri("")));
+        assert!(set("flash=off").status.success());
+        work(false, "off").await;
+        let said = text(&set("flash=4MiB").stderr);
+        assert!(said.contains("it asks for 4MiB of flash, and 3MiB are free for it"), "{said}");
+        let said = text(&set("flash=default").stderr);
+        assert!(said.contains("flash: a size, or off"), "{said}");
+        assert!(set("flash=1MiB").status.success());
+        assert!((240..=256).contains(&flash(&server, "capacity_blocks")));
+        work(true, "less").await;
+        // Requests of the part that goes are under way, and the next one needs its place.
+        let client = server.connect("v").await;
+        let reader = tokio::spawn(async move {
+            for block in (0..BLOCKS).cycle() {
+                read(&client, block * BLOCK, 4096).await.unwrap();
+            }
+        });
+        for round in 0..8 {
+            let set = set(if round % 2 == 0 { "flash=3MiB" } else { "flash=2MiB" });
+            assert!(set.status.success(), "{}", text(&set.stderr));
+        }
+        reader.abort();
+        work(true, "again and again").await;
+
+        configure(&option("other"));
+        server.reload("reloaded");
+        assert!(!is_open("flash") && is_open("other"));
+        work(true, "another").await;
+        configure("");
+        let log = server.reload("reloaded");
+        assert!(log.contains("flash is used no more"), "{log}");
+        assert!(!is_open("other"));
+        work(false, "none").await;
+        // What a killed server leaves is nothing that the next one takes for good.
+        configure(&option("flash"));
+        server.reload("reloaded");
+        work(true, "again").await;
+        server.kill();
+        let server = place.serve("-v");
+        read_all(&server, &data).await;
+        assert_eq!(server.stop(), 0);
+    }
 }

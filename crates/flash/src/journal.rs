@@ -40,6 +40,17 @@ pub fn metadata_bytes(slots: u32) -> u64 {
     2 * pages_of(slots) * PAGE_BYTES as u64
 }
 
+/// Slots of a shard of a part: as many as so many bytes have room for beside their metadata.
+pub fn slots_beside_journal(bytes: u64, block_bytes: u32) -> u32 {
+    let block = u64::from(block_bytes);
+    let mut slots = u32::try_from(bytes / block).unwrap_or(u32::MAX);
+    while slots > 0 && metadata_bytes(slots) + u64::from(slots) * block > bytes {
+        let over = metadata_bytes(slots) + u64::from(slots) * block - bytes;
+        slots -= u32::try_from(over.div_ceil(block + 64)).unwrap_or(slots).min(slots);
+    }
+    slots
+}
+
 /// Journal pages for so many slots; there are as many table pages. At least two, since one may be
 /// lost while it is written.
 pub(crate) fn pages_of(slots: u32) -> u64 {

@@ -44,7 +44,7 @@ mod voids;
 
 pub use below::{Answer, Below, Reference};
 pub use directory::{Directory, Evidence, Slot};
-pub use journal::{Commit, Journal, metadata_bytes};
+pub use journal::{Commit, Journal, metadata_bytes, slots_beside_journal};
 pub use level::{Changed, Flash, FlashCounts, Found};
 pub use pages::Stamp;
 pub use parts::{PARTS_AT, PARTS_BYTES, Part, Parts};

@@ -50,7 +50,6 @@ pub(crate) enum FlashRequest {
 }
 
 /// A volume's part of a device.
-#[derive(Clone)]
 pub struct FlashPart {
     pub(crate) medium: FlashMedium,
     pub(crate) spec: FlashSpec,
@@ -92,8 +91,9 @@ impl FlashMedium {
         } else if failures.fetch_add(1, Ordering::Relaxed) + 1 == FAILURES_MAX {
             tracing::error!(
                 "flash {}: {FAILURES_MAX} {} in a row failed, took too long, or brought other data \
-                 than were written; it is used no more until the server is started again, and all \
-                 is read from the stores",
+                 than were written; it is used no more until it is removed and added again \
+                 (undercroft flash), or the server is started again, and all is read from the \
+                 stores",
                 self.store.facts().name,
                 match request {
                     FlashRequest::Read => "reads",

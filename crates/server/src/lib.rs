@@ -56,6 +56,7 @@ pub use savings::{Saved, Savings};
 pub use volume::Volume;
 pub use volume::clients::Caller;
 pub use volume::close::Unwritten;
+pub use volume::flash::VolumeFlash;
 pub use volume::hint_dispatch::ReceivedHints;
 pub use volume::restore::Restored;
 pub use volume::state::{SavedContent, StateError};

@@ -32,6 +32,8 @@ pub enum Changes {
     Follows,
     /// With the cache (`volume/change.rs`).
     Cache,
+    /// With the level on flash, which begins empty then (`process/flash_changes.rs`).
+    Flash,
     /// With the bounds of write-back.
     WriteBack,
     /// With the rules of access and the limits of clients.
@@ -43,7 +45,7 @@ pub enum Changes {
 impl Changes {
     /// Whether SIGHUP and `undercroft set` change it while the volume is served.
     pub const fn is_live(self) -> bool {
-        matches!(self, Changes::Cache | Changes::WriteBack | Changes::Access)
+        !matches!(self, Changes::Restart | Changes::Follows | Changes::Parts)
     }
 }
 

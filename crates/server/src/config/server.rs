@@ -107,7 +107,7 @@ ServerConfig {
     /// A file or device for a cache on flash, below the caches in memory, its size, and what may be
     /// written there: PATH,size=SIZE[,budget=SIZE/day|off][,rule=RULE][,restart=warm]; without it,
     /// there is none.
-    "flash" "FLASH" flash: Option<FlashConfig> = None, "forms::some_flash", Restart;
+    "flash" "FLASH" flash: Option<FlashConfig> = None, "forms::some_flash", Flash;
     /// Where to serve the live page, /stats, /advice, /metrics and /healthz, as 127.0.0.1:10880 or
     /// unix:PATH; without it, nowhere.
     "http" "ADDR" http: Option<Address> = None, "forms::some_address", Restart;

@@ -158,8 +158,7 @@ impl ServerConfig {
         for volume in &mut self.volumes {
             let has_cache = volume.cache != CacheShare::Off;
             let bytes = volume.flash.own().unwrap_or(if has_cache { rest } else { 0 });
-            // So that each begins with a block of its own size.
-            volume.flash_bytes = bytes / (64 << 10) * (64 << 10);
+            volume.flash_bytes = VolumeConfig::whole_flash_bytes(bytes);
             if bytes > 0 && !has_cache {
                 return Err(format!(
                     "volume '{}': flash lies below a cache, and there is none (cache=off)",

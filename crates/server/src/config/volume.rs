@@ -13,7 +13,6 @@ use undercroft_store::StoreSpec;
 use super::keys::{Changes, Key, keys};
 use super::{CacheShare, ClientRule, Reporting, VolumeError, forms};
 use crate::eviction_sink::EvictionSink;
-use crate::flash::FlashPart;
 use crate::geometry::BLOCK_BYTES_MAX;
 
 /// When a write is answered, and whether it is cached.
@@ -67,7 +66,7 @@ VolumeConfig {
     "cache-idle-s" "N" cache_idle: Duration = Duration::from_secs(60), "forms::seconds", Cache;
     /// Bytes of the server's flash, or off; without it, an equal part of what the volumes that say
     /// it leave.
-    "flash" "SIZE|off" flash: CacheShare = CacheShare::default(), "forms::cache_share", Restart;
+    "flash" "SIZE|off" flash: CacheShare = CacheShare::default(), "forms::cache_share", Flash;
     /// Bytes of a block: a power of two from 4KiB to 64KiB.
     "block" "SIZE" block_bytes: u32 = 4096, "forms::block", Restart inherited;
     /// The replacement policy, with its parameters.
@@ -167,8 +166,9 @@ VolumeConfig {
     given: toml::Table = toml::Table::new();
     /// Bytes of its part of the server's flash, computed from its share; 0: none.
     flash_bytes: u64 = 0;
-    /// Its part of the device for the flash level, if it has one.
-    flash_part: Option<FlashPart> = None;
+    /// Whether something of it may lie on flash from an earlier run: its store is not changed
+    /// before it is known what that is ([`VolumeFlash::take`](crate::VolumeFlash::take)).
+    awaits_flash: bool = false;
     /// Receives what leaves the cache: the server below, if it is to be told.
     eviction_sink: Option<Arc<dyn EvictionSink>> = None;
     ]

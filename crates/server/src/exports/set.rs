@@ -1,8 +1,8 @@
-//! `undercroft set` and `undercroft drop`: the export `@set/NAME`, by which an administrator
-//! changes a volume while it is served; without a name it is the first volume. A WRITE at 0 carries
-//! the options, one `KEY=VALUE` a line, or `drop`, by which the volume drops what it has cached. It
-//! is answered when that is done, or fails with the reason. A READ at 0 then returns what was
-//! changed.
+//! `undercroft set`, `drop`, `flash add` and `flash remove`: the export `@set/NAME`, by which an
+//! administrator changes a volume while it is served; without a name it is the first volume. A
+//! WRITE at 0 carries the options, one `KEY=VALUE` a line, or `drop`, by which the volume drops
+//! what it has cached, or `flash add` or `flash remove`, which concern the server. It is answered
+//! when that is done, or fails with the reason. A READ at 0 then returns what was changed.
 //!
 //! Who may: over a unix socket the server's own user and root, whom the kernel names; over TLS the
 //! certificates that the configuration lists. One request is taken at a time, of at most
@@ -38,6 +38,19 @@ const SET_BYTES: u32 = 4096;
 
 /// What is asked for in place of options if a volume is to drop what it has cached.
 pub(crate) const DROP: &str = "drop";
+
+/// What is asked for in place of options if the server's level on flash is to come or go.
+pub(crate) const FLASH_ADD: &str = "flash add";
+pub(crate) const FLASH_REMOVE: &str = "flash remove";
+
+/// What becomes of the level on flash of a running server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlashChange {
+    /// The configured device is used again.
+    Add,
+    /// It is used no more.
+    Remove,
+}
 
 /// Why nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -274,6 +287,22 @@ pub async fn set_over_nbd(
 /// Why the server does not do it. Nothing is dropped then.
 pub async fn drop_over_nbd(uri: &Uri, options: &ClientOptions) -> Result<String, SetError> {
     ask_over_nbd(uri, options, &uri.export, DROP.to_owned()).await
+}
+
+/// Has the level on flash of a server come or go. Returns what was done, in lines.
+///
+/// # Errors
+/// Why the server does not do it.
+pub async fn flash_over_nbd(
+    uri: &Uri,
+    options: &ClientOptions,
+    change: FlashChange,
+) -> Result<String, SetError> {
+    let text = match change {
+        FlashChange::Add => FLASH_ADD,
+        FlashChange::Remove => FLASH_REMOVE,
+    };
+    ask_over_nbd(uri, options, &uri.export, text.to_owned()).await
 }
 
 async fn ask_over_nbd(

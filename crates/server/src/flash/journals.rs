@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use undercroft_flash::{FlashSpec, Recorded, Slots, Stamp, metadata_bytes};
+use undercroft_flash::{FlashSpec, Recorded, Slots, Stamp, metadata_bytes, slots_beside_journal};
 use undercroft_store::{Store, Version};
 
 use crate::flash::{FlashMedium, FlashPart};
@@ -57,17 +57,8 @@ impl FlashPlace {
     /// Slots of each shard: as many as there is room for beside their journals. With none there can
     /// be no level.
     pub(crate) fn slots(&self) -> u32 {
-        let (share, block) = (self.share(), u64::from(self.block_bytes));
-        let mut slots = u32::try_from(share / block).unwrap_or(u32::MAX);
-        while slots > 0 && metadata_bytes(slots) + u64::from(slots) * block > share {
-            let over = metadata_bytes(slots) + u64::from(slots) * block - share;
-            slots -= u32::try_from(over.div_ceil(block + 64)).unwrap_or(slots).min(slots);
-        }
-        slots
-    }
-
-    fn share(&self) -> u64 {
-        (self.range.end - self.range.start) / u64::from(self.shards.max(1))
+        let share = (self.range.end - self.range.start) / u64::from(self.shards.max(1));
+        slots_beside_journal(share, self.block_bytes)
     }
 
     /// The empty slots of a shard, and the identity of its journal, which is no other shard's.

@@ -11,7 +11,7 @@ use undercroft_flash::check_of;
 use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
-use crate::flash::{FlashRequest, READ_PATIENCE};
+use crate::flash::{FlashPart, FlashRequest, READ_PATIENCE};
 use crate::operations::{Ticket, finish, piggyback};
 use crate::shard::Shard;
 use crate::shard::content::{Running, read_into};
@@ -23,7 +23,7 @@ use crate::volume::{Volume, Work};
 pub(super) fn read(
     volume: &Arc<Volume>,
     fetch: Fetch,
-    byte: u64,
+    (part, byte): (Arc<FlashPart>, u64),
 ) -> impl Future<Output = ()> + use<> {
     let Fetch { first, memory, piggybacked, .. } = fetch;
     let ticket = Ticket::elsewhere(volume, first..first + 1, read_ended);
@@ -32,15 +32,9 @@ pub(super) fn read(
         piggyback(&volume, &piggybacked);
         let length = volume.geometry.len(first);
         let wrong = || Failed::new(Failure::Io, "flash does not answer, or fails");
-        let result = match &volume.config.flash_part {
-            None => Err(wrong()),
-            Some(part) => {
-                let memory = memory.into_iter().zip(once(length));
-                let read = read_into(&*part.medium.store, byte, memory);
-                timeout(READ_PATIENCE, read).await.ok().and_then(Result::ok).ok_or_else(wrong)
-            }
-        };
-        ticket.end(result, false);
+        let read = read_into(&*part.medium.store, byte, memory.into_iter().zip(once(length)));
+        let result = timeout(READ_PATIENCE, read).await.ok().and_then(Result::ok);
+        ticket.end(result.ok_or_else(wrong), false);
     }
 }
 
@@ -49,12 +43,12 @@ pub(super) fn write(volume: &Arc<Volume>, writes: Vec<FlashWrite>) {
     for write in writes {
         let ended = Arc::clone(volume);
         volume.runtime.spawn(async move {
-            let Some(part) = &ended.config.flash_part else { return };
-            let turn = part.medium.turns.acquire().await;
+            let medium = &write.part.medium;
+            let turn = medium.turns.acquire().await;
             let (check, data) = (check_of(write.block, &write.data), vec![write.data.clone()]);
-            let result = part.medium.store.write(write.offset, data, false).await;
+            let result = medium.store.write(write.offset, data, false).await;
             drop(turn);
-            part.medium.note(FlashRequest::Write, result.is_ok());
+            medium.note(FlashRequest::Write, result.is_ok());
             let mut work = Work::waking_flusher(&ended);
             let (shard, _) = work.shard(write.block);
             if let Some(flash) = &mut shard.blocks.watchers.flash {

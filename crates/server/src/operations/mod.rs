@@ -43,10 +43,10 @@ impl Volume {
         let _runtime = self.runtime.enter();
         requests.join(self.geometry.write_out_blocks());
         let (mut together, mut tickets) = (Vec::new(), Vec::new());
-        for fetch in requests.fetches {
-            match fetch.from {
+        for mut fetch in requests.fetches {
+            match fetch.from.take() {
                 None => start(self, fetch::fetch(self, fetch), at_once),
-                Some(byte) => start_here(self, flash::read(self, fetch, byte), here.as_ref()),
+                Some(from) => start_here(self, flash::read(self, fetch, from), here.as_ref()),
             }
         }
         for write in requests.writes {

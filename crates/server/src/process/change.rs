@@ -1,5 +1,6 @@
 //! Changes of a volume while it is served, in one place for SIGHUP and `undercroft set`: cache
-//! size, policy, placement, the bounds of write-back, access and limits.
+//! size, policy, placement, the bounds of write-back, access and limits. (Its part of flash is in
+//! `flash_changes.rs`.)
 //!
 //! Memory: what a volume's cache gets is within the server's total (`cache`), if that is given, and
 //! within what the machine has. What `undercroft set` has changed holds until the configuration is
@@ -8,15 +9,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use undercroft_nbd::Peer;
 use undercroft_text::Bytes;
 
 use crate::config::{Changes, Settings, VolumeConfig};
-use crate::exports::set::{AdminRequest, DROP, SetError};
+use crate::exports::set::{AdminRequest, DROP, FLASH_ADD, FLASH_REMOVE, SetError};
 use crate::process::memory_limit;
-use crate::process::run::Running;
+use crate::process::opener::OpeningTask;
+use crate::process::run::{Running, open_volumes};
 use crate::volume::Volume;
 use crate::volume::change::Change;
 
@@ -48,6 +51,10 @@ impl Running {
     async fn set_options(&mut self, asked: &AdminRequest) -> Result<String, SetError> {
         // A reload may have come in between.
         self.exports.admin.admit(&asked.peer).map_err(SetError::Failed)?;
+        if [FLASH_ADD, FLASH_REMOVE].contains(&asked.options.trim()) {
+            let told = set_flash(self, asked.options.trim() == FLASH_ADD).await;
+            return told.map_err(SetError::Failed);
+        }
         let name = Some(asked.volume.clone()).filter(|name| !name.is_empty());
         let name = &name.or_else(|| self.exports.default_name()).unwrap_or_default();
         let options: Vec<&str> = asked.options.lines().filter(|line| !line.is_empty()).collect();
@@ -73,6 +80,8 @@ impl Running {
         let now = self.config.volumes[at].clone();
         let next = Settings::changed(&now, &options).map_err(SetError::Wrong)?;
         self.config.validate_access(&next).map_err(SetError::Wrong)?;
+        let part = self.flash.planned_part(&self.config, at, &next, &volume);
+        let part = part.map_err(SetError::Failed)?;
         let goes_on = self.set_cache(at, &next).await.map_err(SetError::Failed)?;
         self.change_write_back(at, &next);
         self.change_access(at, &next).await;
@@ -81,6 +90,10 @@ impl Running {
         keys.for_each(|key| by_hand.push(key.to_owned()));
         by_hand.sort();
         by_hand.dedup();
+        if let Some(after) = part {
+            let changed = self.flash.change_part(&mut self.config, at, &after, &volume).await;
+            changed.map_err(|why| SetError::Failed(format!("{why}; all else is changed")))?;
+        }
         let mut told = format!("volume '{name}': {}", options.join(", "));
         if goes_on {
             told += "\nits store takes what must leave the cache; the rest follows by itself";
@@ -101,7 +114,7 @@ impl Running {
         let now = &self.config.volumes[at];
         if after.cache_bytes() > now.cache_bytes() {
             let total = self.config.is_cache_given.then_some(self.config.cache_bytes);
-            has_room(&self.config.volumes, &after, total)?;
+            memory_limit::has_room(&self.config.volumes, &after, total)?;
             let others = self.config.volumes.iter().filter(|volume| volume.name != after.name);
             let volumes: Vec<_> = others.cloned().chain([after.clone()]).collect();
             memory_limit::check(&volumes).map_err(|error| error.to_string())?;
@@ -190,6 +203,40 @@ impl Running {
     }
 }
 
+/// Has the configured device for the level on flash come, or go. Returns what is to be said.
+async fn set_flash(running: &mut Running, comes: bool) -> Result<String, String> {
+    let Some(flash) = &running.config.flash else {
+        let why = "no level on flash is configured: put one into the configuration \
+                   (flash=PATH,size=SIZE), and send SIGHUP";
+        return Err(why.to_owned());
+    };
+    let name = format!("flash {}", flash.path.display());
+    let device = running.flash.device();
+    let what = match comes {
+        true if device.is_some_and(|device| device.is_used()) => {
+            return Err(format!("{name} is there: remove it first"));
+        }
+        false if device.is_none() => return Err(format!("{name} is not there")),
+        _ => {
+            // Those that wait for their stores are opened with what there is then.
+            join_all(running.opening.values().map(OpeningTask::end)).await;
+            running.opening.clear();
+            let volumes = open_volumes(running);
+            let done = match comes {
+                true => {
+                    running.flash.add(&running.config, &volumes).await.map(|()| "added, and empty")
+                }
+                false if running.flash.remove(&volumes).await => Ok("removed, and closed"),
+                false => Ok("removed; it stays open until it has answered all requests"),
+            };
+            running.wait_again();
+            done?
+        }
+    };
+    let until = "until the next restart or reload: to keep it, change the configuration";
+    Ok(format!("{name}: {what}\n{until}"))
+}
+
 /// Logs which rules of access, or which limits, have changed. The members of a group change without
 /// a key.
 fn log_access(volume: &str, keys: &[&str]) {
@@ -219,29 +266,6 @@ async fn drop_cached(volume: &Arc<Volume>) -> Result<String, String> {
              dropped as soon as they are, unless blocks are dirty by then"
         )),
     }
-}
-
-/// Whether the cache of a volume as it is to be fits beside those of the others among `volumes`.
-/// `total`: what all caches may have together, if that is given.
-pub(crate) fn has_room(
-    volumes: &[VolumeConfig],
-    after: &VolumeConfig,
-    total: Option<u64>,
-) -> Result<(), String> {
-    let others = volumes.iter().filter(|volume| volume.name != after.name);
-    let taken = others.map(VolumeConfig::cache_bytes).sum();
-    let Some(total) = total else { return Ok(()) };
-    let (free, own) = (total.saturating_sub(taken), after.cache_bytes());
-    if own <= free {
-        return Ok(());
-    }
-    Err(format!(
-        "it asks for {} of cache, and {} of {} are free for it: give the server a larger cache, or \
-         other volumes a smaller one",
-        Bytes(own),
-        Bytes(free),
-        Bytes(total)
-    ))
 }
 
 /// Logs if a change that goes on fails after all.

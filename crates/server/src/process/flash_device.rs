@@ -2,59 +2,69 @@
 //!
 //! What lies there from an earlier run is used if the level is to be warm after a restart
 //! (`restart=warm`), and the store can tell that nobody else has changed it: then the directory of
-//! parts in the device's head says where it is.
+//! parts in the device's head (`flash_directory.rs`) says where it is.
 //!
 //! Not here: how it is made and opened, and when it counts as dead (`flash_file.rs`).
 
 use std::io;
-use std::ops::Range;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
-use bytes::Bytes as Data;
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use undercroft_flash::{HEAD_BYTES, PAGE_BYTES, PARTS_AT, PARTS_BYTES, Part, Parts};
+use undercroft_flash::{HEAD_BYTES, PAGE_BYTES};
 use undercroft_random::SplitMix64;
 use undercroft_store::Store;
 use undercroft_text::Bytes;
 
 use crate::clock;
 use crate::config::{FlashConfig, VolumeConfig};
-use crate::flash::{APART_NS, FlashMedium, FlashPart, FlashPlace, STAMP_MAX_NS, read};
+use crate::flash::{APART_NS, FlashMedium, FlashPart, FlashPlace, STAMP_MAX_NS};
 use crate::lock::sleep_lock;
 use crate::process::error::ServeError;
+use crate::process::flash_directory::FlashDirectory;
 use crate::process::flash_file::{failed, in_time, open_or_make};
 use crate::process::flash_regions::{Region, Regions};
+use crate::process::surroundings::Surroundings;
+use crate::volume::Volume;
 
-/// How long a write of the directory of parts may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a store may take to tell its version.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a volume that is opened waits until it is known what lies on its part. A larger one is
+/// served without it at first.
+const SOON: Duration = Duration::from_millis(500);
+
+/// How long a volume waits for requests in the region that it gave back, and between two looks.
+const LAST_REQUEST: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The device, of which parts are given to volumes.
-pub struct FlashDevice {
+pub(crate) struct FlashDevice {
     /// `None`: it was dead at the start, and no volume gets a part.
     medium: Option<FlashMedium>,
     config: FlashConfig,
     regions: Arc<Regions>,
-    /// What the device's directory lists, of this run and of earlier ones.
-    parts: Mutex<Parts>,
-    /// Held while the directory is written: the last write of it, which may not have ended.
-    writing: tokio::sync::Mutex<Option<JoinHandle<io::Result<()>>>>,
+    directory: FlashDirectory,
     /// Draws the identities of parts.
     random: Mutex<SplitMix64>,
 }
 
 impl FlashDevice {
-    /// Opens a device. A server starts without one that is dead, since flash has only copies: no
-    /// volume gets a part of it. `seed`: of what clients must not be able to guess.
+    /// Opens a device. A server goes on without one that is dead, since flash has only copies: no
+    /// volume gets a part of it.
     ///
     /// # Errors
     /// It is too small, something else, or in use, or it cannot be opened for a reason that
     /// somebody must put right.
-    pub(crate) async fn open(config: &FlashConfig, seed: u64) -> Result<Arc<Self>, ServeError> {
-        let opened = open_or_make(config).await;
-        let opened = opened.map(|store| FlashMedium::new(Arc::new(store)));
-        Self::unless_dead(opened, config, seed).await
+    pub(crate) async fn open(
+        config: &FlashConfig,
+        surroundings: &Surroundings,
+    ) -> Result<Arc<Self>, ServeError> {
+        let opened = match &surroundings.flash {
+            Some(give) => give().await.map_err(|error| failed(&config.path, &error)),
+            None => open_or_make(config).await.map(|store| FlashMedium::new(Arc::new(store))),
+        };
+        Self::unless_dead(opened, config, surroundings.seed()).await
     }
 
     /// The device over what was opened, or one without parts.
@@ -75,73 +85,141 @@ impl FlashDevice {
             other => return other,
         };
         tracing::error!(
-            "{why}; the server starts without it, and all is read from the stores: look at the \
-             device and at its path, and start the server again"
+            "{why}; the server goes on without it, and all is read from the stores: look at the \
+             device and at its path, and then ask for it by `undercroft flash add`, or SIGHUP"
         );
-        Ok(Self::new(None, config.clone(), Parts::default(), seed))
+        let directory = FlashDirectory::unknown(config.warm);
+        Ok(Self::new(None, config.clone(), directory, seed))
     }
 
-    /// A device that is open, and was formatted; `seed` as for a server.
+    /// A device that is open, and was formatted. `seed`: of what clients must not be able to guess.
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn over(
-        medium: FlashMedium,
-        config: FlashConfig,
-        seed: u64,
-    ) -> io::Result<Arc<Self>> {
-        let [one, other] = PARTS_AT.map(|byte| read(&*medium.store, byte, PARTS_BYTES));
-        let parts = Parts::read(&one.await?, &other.await?, config.bytes);
-        Ok(Self::new(Some(medium), config, parts, seed))
+    async fn over(medium: FlashMedium, config: FlashConfig, seed: u64) -> io::Result<Arc<Self>> {
+        let directory = FlashDirectory::read(&medium.store, config.bytes).await?;
+        Ok(Self::new(Some(medium), config, directory, seed))
     }
 
-    fn new(medium: Option<FlashMedium>, config: FlashConfig, parts: Parts, seed: u64) -> Arc<Self> {
+    fn new(
+        medium: Option<FlashMedium>,
+        config: FlashConfig,
+        directory: FlashDirectory,
+        seed: u64,
+    ) -> Arc<Self> {
         Arc::new(Self {
             medium,
             regions: Regions::new(HEAD_BYTES..config.bytes),
             config,
-            parts: Mutex::new(parts),
-            writing: tokio::sync::Mutex::default(),
+            directory,
             random: Mutex::new(SplitMix64::new(undercroft_random::hash(seed))),
         })
     }
 
     fn medium(&self) -> Result<&FlashMedium, String> {
-        self.medium.as_ref().ok_or_else(|| "the device was dead at the start".to_owned())
+        self.medium.as_ref().ok_or_else(|| "the device was dead when it was opened".to_owned())
     }
 
-    /// Gives a volume its part of the device, as it is configured: `None` if it has none, or if
-    /// what is free is too small, or the device fails, which is logged. It comes back when the
-    /// volume is gone. `store`: that of the volume.
+    /// Whether it is used: it was not dead, and has not failed too often.
+    pub(crate) fn is_used(&self) -> bool {
+        self.medium.as_ref().is_some_and(|medium| !medium.is_off())
+    }
+
+    /// What it is read and written by, for as long as anybody does that.
+    pub(crate) fn store(&self) -> Option<Weak<dyn Store>> {
+        self.medium.as_ref().map(|medium| Arc::downgrade(&medium.store))
+    }
+
+    /// Bytes that belong to no volume.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.regions.bytes()
+    }
+
+    /// Whether a volume that is opened is to wait until it is known what of it lies there.
+    pub(crate) fn is_awaited_by(&self, volume: &VolumeConfig) -> bool {
+        let has_part = volume.flash_bytes > 0 && volume.cache_blocks > 0;
+        self.config.warm && has_part || self.directory.may_list(&volume.name)
+    }
+
+    /// Gives a volume that was opened just now its part; before this returns, if it is soon known
+    /// what lies there.
+    pub(crate) async fn give_soon(self: &Arc<Self>, volume: &Arc<Volume>) {
+        let (device, volume) = (Arc::clone(self), Arc::clone(volume));
+        let mut giving = Box::pin(async move { device.give(&volume, true).await });
+        if timeout(SOON, &mut giving).await.is_err() {
+            tokio::spawn(giving);
+        }
+    }
+
+    /// Gives a volume without a level on flash its part of the device, as it is configured: none if
+    /// what is free is too small, or the device fails, which is logged. The part comes back when
+    /// the volume is gone. `is_new`: what an earlier server left there counts, since the store was
+    /// not changed since the volume was opened. To be run to its end, for the sake of changes that
+    /// wait.
     ///
     /// Without a part, nothing of the volume is left that a later server could believe: if that
     /// cannot be written, this waits until changes of the store will be noticed by their time.
-    pub(crate) async fn part(&self, volume: &VolumeConfig, store: &dyn Store) -> Option<FlashPart> {
+    async fn give(&self, volume: &Arc<Volume>, is_new: bool) {
+        let _turn = volume.flash.turn.lock().await;
+        let part = self.part(&volume.now(), &*volume.store, is_new).await;
+        volume.flash.take(part);
+    }
+
+    /// Gives a volume that has no part of this device one of so many bytes, or none.
+    pub(crate) async fn give_bytes(&self, volume: &Arc<Volume>, bytes: u64) {
+        volume.put_in_force(|now| now.flash_bytes = bytes);
+        self.give(volume, false).await;
+    }
+
+    /// Takes the part of a volume back, of which nothing counts any more. To be run to its end, for
+    /// the sake of changes that wait.
+    pub(crate) async fn take_back(&self, volume: &Arc<Volume>) {
+        let _turn = volume.flash.turn.lock().await;
+        volume.put_in_force(|now| now.flash_bytes = 0);
+        let Some(commits) = volume.flash.leave().await else { return };
+        let (config, began) = (volume.config(), clock::now());
+        if let Err(why) = self.directory.list(config, None, None).await {
+            self.until_stamps_are_over(&config.name, began, &why).await;
+        }
+        volume.flash.forget(&commits);
+    }
+
+    /// The part of a volume, as of [`give`](Self::give).
+    async fn part(
+        &self,
+        volume: &VolumeConfig,
+        store: &dyn Store,
+        is_new: bool,
+    ) -> Option<FlashPart> {
         let began = clock::now();
-        let why = match self.try_part(volume, store).await {
+        let why = match self.try_part(volume, store, is_new).await {
             Ok(Some(part)) => return Some(part),
-            Ok(None) => self.list(volume, None, None).await.err()?,
+            Ok(None) => self.directory.list(volume, None, None).await.err()?,
             Err(why) => why,
         };
-        let name = &volume.name;
-        let may_be_listed = match &self.medium {
-            Some(_) => sleep_lock(&self.parts).find(name).is_some(),
-            // What the directory lists is not known.
-            None => self.config.warm,
-        };
+        self.until_stamps_are_over(&volume.name, began, &why).await;
+        None
+    }
+
+    /// Waits, for a volume of which something may be listed, since `why`, until changes of its
+    /// store will be noticed.
+    async fn until_stamps_are_over(&self, name: &str, began: Instant, why: &str) {
         // A stamp says until when changes are those of the server that made it, at most so far
         // ahead. The store is open here, so nobody else makes one for it any more. A change after
         // that time is later than every stamp on the device, and the next server, which compares
         // them, finds nothing of the volume. Volumes that are opened at once wait together.
-        let stamp = Duration::from_nanos(if may_be_listed { STAMP_MAX_NS + APART_NS } else { 0 });
+        let stamp = Duration::from_nanos(if self.directory.may_list(name) {
+            STAMP_MAX_NS + APART_NS
+        } else {
+            0
+        });
         let wait = stamp.saturating_sub(clock::since(began));
         tracing::warn!(
             volume = name,
-            opens_in_s = wait.as_secs(),
-            "gets no flash: the directory cannot be written: {why}"
+            writes_wait_s = wait.as_secs(),
+            "has no flash: the directory cannot be written: {why}"
         );
         sleep(wait).await;
-        None
     }
 
     /// As [`part`](Self::part); fails if the directory cannot be written.
@@ -149,6 +227,7 @@ impl FlashDevice {
         &self,
         volume: &VolumeConfig,
         store: &dyn Store,
+        is_new: bool,
     ) -> Result<Option<FlashPart>, String> {
         let medium = self.medium()?;
         let (block, shards) = (u64::from(volume.block_bytes), u64::from(volume.shards.max(1)));
@@ -157,12 +236,15 @@ impl FlashDevice {
             return Ok(None);
         }
         let bytes = u64::from(slots) * block;
-        let known = self.known(volume, bytes);
+        let is_warm = self.config.warm && volume.awaits_flash;
+        let known = if is_warm && is_new { self.directory.known(volume, bytes) } else { None };
         let region = known.as_ref().and_then(|(range, _)| self.regions.take_these(range));
         let is_known = region.is_some();
         let alignment = block.max(PAGE_BYTES as u64);
-        let region = region
-            .or_else(|| self.regions.take(bytes, alignment, &self.listed_beside(&volume.name)));
+        let region = match region {
+            None => self.take_region(bytes, alignment, &volume.name, is_new).await,
+            known => known,
+        };
         let shape = |range| FlashPlace {
             range,
             block_bytes: volume.block_bytes,
@@ -171,7 +253,7 @@ impl FlashDevice {
         };
         let has_slots = |region: &Region| {
             let beside_journals = shape(region.range.clone()).slots();
-            u64::from(slots) >= shards && (!self.config.warm || beside_journals > 0)
+            u64::from(slots) >= shards && (!is_warm || beside_journals > 0)
         };
         let Some(region) = region.filter(has_slots) else {
             tracing::warn!(
@@ -189,16 +271,21 @@ impl FlashDevice {
         };
         spec.budget = spec.budget.map(share);
         let (range, region) = (region.range.clone(), Arc::new(region));
-        let version = if self.config.warm { store.version().await } else { None };
+        let version = match is_warm {
+            true => timeout(PATIENCE, store.version()).await.ok().flatten(),
+            false => None,
+        };
         if self.config.warm && version.is_none() {
-            tracing::warn!(
-                volume = volume.name,
-                "flash is cold after each start: its store cannot tell who has changed it"
-            );
+            let why = match is_warm {
+                true => "is cold after each start: its store cannot tell who has changed it",
+                false => "is cold at the next start, since it was added while the volume is served",
+            };
+            tracing::warn!(volume = volume.name, "flash {why}");
         }
         let (part, listed) = if let Some(version) = version {
             let place = shape(range);
-            let new = sleep_lock(&self.random).next_u64();
+            // Never one of before, even if the seed is.
+            let new = sleep_lock(&self.random).next_u64() ^ (medium.clock)();
             let (part, id, found) =
                 FlashPart::with_journals(medium.clone(), spec, &place, version, new).await;
             match found {
@@ -209,81 +296,27 @@ impl FlashDevice {
         } else {
             (FlashPart::new(medium.clone(), spec, range.start, slots), None)
         };
-        self.list(volume, Some(&region), listed).await?;
+        self.directory.list(volume, Some(&region), listed).await?;
         Ok(Some(FlashPart { _owned: Some(region), ..part }))
     }
 
-    /// Where a volume's part was in an earlier run, if it was as it is to be now, and its identity.
-    fn known(&self, volume: &VolumeConfig, bytes: u64) -> Option<(Range<u64>, u64)> {
-        let parts = sleep_lock(&self.parts);
-        let part = parts.find(&volume.name).filter(|part| {
-            let shape = (part.bytes, part.block_bytes, part.shards);
-            self.config.warm && shape == (bytes, volume.block_bytes, volume.shards.max(1))
-        })?;
-        Some((part.first_byte..part.first_byte + part.bytes, part.id))
-    }
-
-    /// Where the directory lists parts of other volumes than this one.
-    fn listed_beside(&self, name: &str) -> Vec<Range<u64>> {
-        let parts = sleep_lock(&self.parts);
-        let others = parts.all().iter().filter(|part| part.name != name);
-        others.map(|part| part.first_byte..part.first_byte + part.bytes).collect()
-    }
-
-    /// Lists a volume's region as its part, with this identity, or not at all, and no other part
-    /// of the volume or there; durably before the region is used.
-    async fn list(
+    /// A free region for a volume. One that is open may have given it back just now (`is_new` is
+    /// false), and requests may be there still: then they are awaited, for some seconds.
+    async fn take_region(
         &self,
-        volume: &VolumeConfig,
-        region: Option<&Arc<Region>>,
-        id: Option<u64>,
-    ) -> Result<(), String> {
-        if region.is_none() && sleep_lock(&self.parts).find(&volume.name).is_none() {
-            return Ok(());
+        bytes: u64,
+        alignment: u64,
+        name: &str,
+        is_new: bool,
+    ) -> Option<Region> {
+        let began = clock::now();
+        loop {
+            let region = self.regions.take(bytes, alignment, &self.directory.listed_beside(name));
+            if region.is_some() || is_new || clock::since(began) > LAST_REQUEST {
+                return region;
+            }
+            sleep(LOOK).await;
         }
-        let mut writing = timeout(PATIENCE, self.writing.lock())
-            .await
-            .map_err(|_| "others wait for it".to_owned())?;
-        if writing.as_ref().is_some_and(|before| !before.is_finished()) {
-            // It goes to the same place, and must not come there later than the next one.
-            return Err("an earlier write of it does not end".to_owned());
-        }
-        let range = region.map_or(0..0, |region| region.range.clone());
-        let mut parts = sleep_lock(&self.parts).clone();
-        let is_in_the_way = |part: &&Part| {
-            let overlaps =
-                part.first_byte < range.end && range.start < part.first_byte + part.bytes;
-            overlaps || part.name == volume.name
-        };
-        let names: Vec<_> =
-            parts.all().iter().filter(is_in_the_way).map(|part| part.name.clone()).collect();
-        names.iter().for_each(|name| _ = parts.remove(name));
-        if let Some(id) = id {
-            parts.insert(Part {
-                name: volume.name.clone(),
-                first_byte: range.start,
-                bytes: range.end - range.start,
-                block_bytes: volume.block_bytes,
-                shards: volume.shards.max(1),
-                id,
-            })?;
-        }
-        if parts == *sleep_lock(&self.parts) {
-            return Ok(());
-        }
-        let (byte, copy) = parts.next_copy();
-        let (device, region) = (Arc::clone(&self.medium()?.store), region.cloned());
-        let write = writing.insert(tokio::spawn(async move {
-            // What is written late would list a region that has become somebody else's.
-            let _held = region;
-            device.write(byte, vec![Data::from(copy)], false).await?;
-            device.flush().await
-        }));
-        let written = timeout(PATIENCE, write).await.map_err(|_| "no answer".to_owned())?;
-        written.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        parts.copied();
-        *sleep_lock(&self.parts) = parts;
-        Ok(())
     }
 }
 
@@ -293,13 +326,14 @@ mod tests {
     use std::path::Path;
 
     use futures_util::future::join_all;
-    use undercroft_flash::FirstPage;
+    use undercroft_flash::{FirstPage, PARTS_AT, PARTS_BYTES, Part, Parts};
     use undercroft_store::{
         FailHandle, FailRule, FailStore, FailWith, Failure, FileOptions, FileStore, MemoryStore,
         RequestKind, Trigger,
     };
 
     use super::*;
+    use crate::flash::read;
     use crate::process::flash_file::{first_page, format, parts};
 
     const SEED: u64 = 1;
@@ -310,43 +344,48 @@ mod tests {
 
     fn volume(name: &str, flash_bytes: u64) -> VolumeConfig {
         let policy = "lru".parse().unwrap();
-        VolumeConfig { flash_bytes, ..VolumeConfig::new(name, 64, policy) }
+        let own = VolumeConfig::new(name, 64, policy);
+        VolumeConfig { flash_bytes, awaits_flash: true, ..own }
+    }
+
+    async fn open(config: &FlashConfig) -> Result<Arc<FlashDevice>, ServeError> {
+        let seed = Some(SEED);
+        FlashDevice::open(config, &Surroundings { seed, ..Surroundings::default() }).await
     }
 
     #[tokio::test]
     async fn a_new_file_is_made_and_what_is_something_else_stays_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("flash");
-        let device =
-            FlashDevice::open(&config(&path, "size=4MiB,budget=3MiB/day"), SEED).await.unwrap();
+        let device = open(&config(&path, "size=4MiB,budget=3MiB/day")).await.unwrap();
         assert_eq!(path.metadata().unwrap().len(), 4 << 20);
         let (one, other) = (volume("one", 1 << 20), volume("other", 2 << 20));
         let memory = MemoryStore::new(1 << 20).unwrap();
         let (first, second) = (
-            device.part(&one, &memory).await.unwrap(),
-            device.part(&other, &memory).await.unwrap(),
+            device.part(&one, &memory, true).await.unwrap(),
+            device.part(&other, &memory, true).await.unwrap(),
         );
         assert_eq!((first.first_byte, first.slots), (1 << 20, 256));
         assert_eq!((second.first_byte, second.slots), (2 << 20, 512));
         assert_eq!(second.spec.budget.bytes(), Some(3 << 19));
-        assert!(device.part(&one, &memory).await.is_none(), "nothing is left");
+        assert!(device.part(&one, &memory, true).await.is_none(), "nothing is left");
         drop(first);
-        let first = device.part(&one, &memory).await.unwrap();
+        let first = device.part(&one, &memory, true).await.unwrap();
         assert_eq!(first.first_byte, 1 << 20, "it has come back");
-        let again = FlashDevice::open(&config(&path, "size=4MiB"), SEED).await;
+        let again = open(&config(&path, "size=4MiB")).await;
         assert!(again.is_err_and(|error| error.to_string().contains("in use")));
         drop((device, first, second));
-        FlashDevice::open(&config(&path, "size=2MiB"), SEED).await.unwrap();
-        let larger = FlashDevice::open(&config(&path, "size=8MiB"), SEED).await;
+        open(&config(&path, "size=2MiB")).await.unwrap();
+        let larger = open(&config(&path, "size=8MiB")).await;
         assert!(larger.is_err_and(|error| error.to_string().contains("formatted with 4MiB")));
 
         let disk = folder.path().join("disk.img");
         std::fs::write(&disk, vec![7; 8 << 20]).unwrap();
-        let foreign = FlashDevice::open(&config(&disk, "size=4MiB"), SEED).await;
+        let foreign = open(&config(&disk, "size=4MiB")).await;
         assert!(foreign.is_err_and(|error| error.to_string().contains("holds something else")));
         assert_eq!(std::fs::read(&disk).unwrap(), vec![7; 8 << 20]);
         std::fs::write(&disk, vec![0; 8 << 20]).unwrap();
-        let empty = FlashDevice::open(&config(&disk, "size=4MiB"), SEED).await;
+        let empty = open(&config(&disk, "size=4MiB")).await;
         assert!(empty.is_err_and(|error| error.to_string().contains("not formatted")));
         let mut later = vec![0; 8 << 20];
         later[64 << 10] = 1;
@@ -354,11 +393,11 @@ mod tests {
         assert_eq!(first_page(&disk), Ok(FirstPage::Foreign), "another first page, further on");
         std::fs::write(&disk, vec![0; 8 << 20]).unwrap();
         format(&disk, 8 << 20).unwrap();
-        let device = FlashDevice::open(&config(&disk, "size=8MiB"), SEED).await.unwrap();
+        let device = open(&config(&disk, "size=8MiB")).await.unwrap();
         assert!(format(&disk, 8 << 20).is_err_and(|what| what.contains("in use")));
         drop(device);
         File::options().write(true).open(&disk).unwrap().set_len(5 << 20).unwrap();
-        let cut = FlashDevice::open(&config(&disk, "size=8MiB"), SEED).await;
+        let cut = open(&config(&disk, "size=8MiB")).await;
         assert!(cut.is_err_and(|error| error.to_string().contains("has only 5MiB")));
     }
 
@@ -377,40 +416,42 @@ mod tests {
             parts.all().iter().map(of).collect::<Vec<_>>()
         };
         let (one, other) = (volume("one", 2 << 20), volume("other", 3 << 20));
-        let device = FlashDevice::open(&warm, SEED).await.unwrap();
-        let first = device.part(&one, &store).await.unwrap();
-        let second = device.part(&other, &store).await.unwrap();
+        let device = open(&warm).await.unwrap();
+        let first = device.part(&one, &store, true).await.unwrap();
+        let second = device.part(&other, &store, true).await.unwrap();
         assert!(first.journals.is_some() && first.slots < 512 && first.slots > 500);
         let both = listed();
         assert_eq!(both.len(), 2);
         drop((device, first, second));
         // In another order, and beside one that was not there.
-        let device = FlashDevice::open(&warm, SEED).await.unwrap();
-        let third = device.part(&volume("third", 1 << 20), &store).await.unwrap();
-        let second = device.part(&other, &store).await.unwrap();
-        let first = device.part(&one, &store).await.unwrap();
+        let device = open(&warm).await.unwrap();
+        let third = device.part(&volume("third", 1 << 20), &store, true).await.unwrap();
+        let second = device.part(&other, &store, true).await.unwrap();
+        let first = device.part(&one, &store, true).await.unwrap();
         assert!(both.iter().all(|part| listed().contains(part)), "{both:?}, {:?}", listed());
         // Where a shard has room for its journal alone there is no level.
         let small = VolumeConfig { shards: 4, ..volume("small", 64 << 10) };
-        assert!(device.part(&small, &store).await.is_none());
+        assert!(device.part(&small, &store, true).await.is_none());
         drop((device, first, second, third));
         // A larger one has room only where others were, and a store without a version is not
         // listed.
-        let device = FlashDevice::open(&warm, SEED).await.unwrap();
-        let second = device.part(&volume("other", 4 << 20), &store).await.unwrap();
-        let first = device.part(&one, &MemoryStore::new(1 << 20).unwrap()).await.unwrap();
+        let device = open(&warm).await.unwrap();
+        let second = device.part(&volume("other", 4 << 20), &store, true).await.unwrap();
+        let first = device.part(&one, &MemoryStore::new(1 << 20).unwrap(), true).await.unwrap();
         let names: Vec<_> = listed().into_iter().map(|(name, ..)| name).collect();
         assert!(first.journals.is_none() && names == ["other"], "{names:?}");
         drop((device, first, second));
         // A volume that has no flash any more is taken off, since nothing tells of its changes.
-        let device = FlashDevice::open(&warm, SEED).await.unwrap();
-        let second = device.part(&volume("other", 3 << 20), &store).await.unwrap();
+        let device = open(&warm).await.unwrap();
+        let second = device.part(&volume("other", 3 << 20), &store, true).await.unwrap();
         assert_eq!(listed().len(), 1);
         drop(second);
-        assert!(device.part(&volume("other", 0), &store).await.is_none() && listed().is_empty());
+        assert!(
+            device.part(&volume("other", 0), &store, true).await.is_none() && listed().is_empty()
+        );
         drop(device);
-        let device = FlashDevice::open(&config(&path, "size=8MiB"), SEED).await.unwrap();
-        let second = device.part(&volume("other", 4 << 20), &store).await.unwrap();
+        let device = open(&config(&path, "size=8MiB")).await.unwrap();
+        let second = device.part(&volume("other", 4 << 20), &store, true).await.unwrap();
         assert!(second.journals.is_none() && listed().is_empty(), "cold");
     }
 
@@ -426,7 +467,7 @@ mod tests {
         }
         let memory = Arc::new(MemoryStore::new(BYTES).unwrap());
         let (byte, copy) = parts.next_copy();
-        memory.write(byte, vec![Data::from(copy)], false).await.unwrap();
+        memory.write(byte, vec![bytes::Bytes::from(copy)], false).await.unwrap();
         let (kind, failure) = (Some(RequestKind::Write), Failure::Stall(None));
         let rule = FailRule { kind, trigger: stalls, failure };
         let failing = FailStore::new(Arc::<MemoryStore>::clone(&memory), Some(rule));
@@ -447,13 +488,16 @@ mod tests {
             parts.all().iter().map(|part| part.name.clone()).collect::<Vec<_>>()
         };
         let (first, second) = (volume("v0", 1 << 20), volume("v1", 1 << 20));
-        assert!(device.part(&first, &store).await.is_none(), "it stalls");
-        let early = device.part(&second, &store).await;
+        // What may be listed is awaited, with a part or without.
+        assert!(device.is_awaited_by(&first) && device.is_awaited_by(&volume("v0", 0)));
+        assert!(!device.is_awaited_by(&volume("other", 1 << 20)));
+        assert!(device.part(&first, &store, true).await.is_none(), "it stalls");
+        let early = device.part(&second, &store, true).await;
         handle.release();
         sleep(Duration::from_secs(1)).await;
         let is_listed = listed().await.contains(&second.name);
         assert!(early.is_none() || !is_listed, "it is used, and listed as another one");
-        let later = device.part(&second, &store).await;
+        let later = device.part(&second, &store, true).await;
         assert!(later.is_some() && !listed().await.contains(&second.name));
     }
 
@@ -464,11 +508,11 @@ mod tests {
         let (device, _, _) = with_eight_parts(Trigger::From(1)).await;
         let store = MemoryStore::new(1 << 20).unwrap();
         let began = clock::now();
-        assert!(device.part(&volume("without", 0), &store).await.is_none());
+        assert!(device.part(&volume("without", 0), &store, true).await.is_none());
         assert_eq!(clock::since(began), Duration::ZERO);
         let volumes = (0..8).map(|number| volume(&format!("v{number}"), 1 << 20));
         let volumes = volumes.collect::<Vec<_>>();
-        let given = join_all(volumes.iter().map(|volume| device.part(volume, &store))).await;
+        let given = join_all(volumes.iter().map(|volume| device.part(volume, &store, true))).await;
         let took = clock::since(began);
         assert!(given.iter().all(Option::is_none), "{given:?}");
         assert!((14..=61).contains(&took.as_secs()), "{took:?}");
@@ -491,7 +535,8 @@ mod tests {
             assert_eq!(clock::since(began).as_secs(), opens_s);
             let (began, store) = (clock::now(), MemoryStore::new(1 << 20).unwrap());
             let volumes = [volume("one", 1 << 20), volume("other", 2 << 20), volume("without", 0)];
-            let given = join_all(volumes.iter().map(|volume| device.part(volume, &store))).await;
+            let given =
+                join_all(volumes.iter().map(|volume| device.part(volume, &store, true))).await;
             assert!(given.iter().all(Option::is_none), "{given:?}");
             assert_eq!(clock::since(began).as_secs(), waits_s, "{restart}");
         }
@@ -502,13 +547,13 @@ mod tests {
     #[tokio::test]
     async fn a_device_that_has_gone_keeps_no_server_from_starting() {
         let gone = config(Path::new("/dev/undercroft-nothing"), "size=4MiB");
-        let device = FlashDevice::open(&gone, SEED).await.unwrap();
+        let device = open(&gone).await.unwrap();
         let store = MemoryStore::new(1 << 20).unwrap();
-        assert!(device.part(&volume("one", 1 << 20), &store).await.is_none());
+        assert!(device.part(&volume("one", 1 << 20), &store, true).await.is_none());
         assert!(!gone.path.exists());
         for wrong in ["/nowhere/flash", "/dev/null", "/dev/shm/nowhere/flash"] {
             let wrong = config(Path::new(wrong), "size=4MiB");
-            assert!(FlashDevice::open(&wrong, SEED).await.is_err(), "{wrong}");
+            assert!(open(&wrong).await.is_err(), "{wrong}");
         }
     }
 
@@ -516,8 +561,8 @@ mod tests {
     async fn a_file_without_room_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("flash");
-        assert!(FlashDevice::open(&config(&path, "size=1000000TiB"), SEED).await.is_err());
-        assert!(FlashDevice::open(&config(&path, "size=1MiB"), SEED).await.is_err());
+        assert!(open(&config(&path, "size=1000000TiB")).await.is_err());
+        assert!(open(&config(&path, "size=1MiB")).await.is_err());
         assert!(!path.exists());
     }
 }

@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use undercroft_text::Bytes;
+
 use crate::advice::feeder::AdviceBytes;
 use crate::config::VolumeConfig;
 use crate::process::error::ServeError;
@@ -27,6 +29,29 @@ struct Limit {
 /// if they are larger than what is free now.
 pub(crate) fn check(volumes: &[VolumeConfig]) -> Result<(), ServeError> {
     check_below(Path::new("/"), volumes)
+}
+
+/// Whether the cache of a volume as it is to be fits beside those of the others among `volumes`.
+/// `total`: what all caches may have together, if that is given.
+pub(crate) fn has_room(
+    volumes: &[VolumeConfig],
+    after: &VolumeConfig,
+    total: Option<u64>,
+) -> Result<(), String> {
+    let others = volumes.iter().filter(|volume| volume.name != after.name);
+    let taken = others.map(VolumeConfig::cache_bytes).sum();
+    let Some(total) = total else { return Ok(()) };
+    let (free, own) = (total.saturating_sub(taken), after.cache_bytes());
+    if own <= free {
+        return Ok(());
+    }
+    Err(format!(
+        "it asks for {} of cache, and {} of {} are free for it: give the server a larger cache, or \
+         other volumes a smaller one",
+        Bytes(own),
+        Bytes(free),
+        Bytes(total)
+    ))
 }
 
 fn check_below(root: &Path, volumes: &[VolumeConfig]) -> Result<(), ServeError> {

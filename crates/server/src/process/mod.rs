@@ -7,7 +7,9 @@
 pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod error;
+mod flash_changes;
 pub(crate) mod flash_device;
+mod flash_directory;
 mod flash_file;
 mod flash_regions;
 pub(crate) mod lending;
@@ -26,13 +28,14 @@ pub use crate::config::{
     Settings, TlsConfig, TlsMode,
 };
 pub use crate::exports::advice::advice_over_nbd;
-pub use crate::exports::set::{AdminRequest, SetError, drop_over_nbd, set_over_nbd};
+pub use crate::exports::set::{
+    AdminRequest, FlashChange, SetError, drop_over_nbd, flash_over_nbd, set_over_nbd,
+};
 pub use crate::exports::text::status_over_nbd;
 pub use check::{Checked, check};
 pub use error::ServeError;
-pub use flash_device::FlashDevice;
 pub use flash_file::{first_page, format, parts};
 pub use run::Running;
-pub use surroundings::{GiveStore, OpeningStore, Surroundings};
+pub use surroundings::{GiveFlash, GiveStore, OpeningStore, Surroundings};
 pub use undercroft_flash::FirstPage;
 pub use unwritten::{UnwrittenError, UnwrittenHead, show_unwritten, write_unwritten};

@@ -20,6 +20,7 @@ use undercroft_nbd::ClientOptions;
 use crate::config::VolumeConfig;
 use crate::exports::ExportTable;
 use crate::process::error::ServeError;
+use crate::process::flash_device::FlashDevice;
 use crate::process::pending_volume::PendingVolume;
 use crate::process::run::open_volume;
 use crate::process::state_folder::StateFolder;
@@ -46,6 +47,7 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) struct Opener {
     pub(crate) upstream: ClientOptions,
     pub(crate) surroundings: Surroundings,
+    pub(crate) flash: Option<Arc<FlashDevice>>,
     pub(crate) exports: Arc<ExportTable>,
     pub(crate) state: Option<StateFolder>,
     /// Folder for blocks that stores have not taken.
@@ -72,7 +74,10 @@ pub(crate) struct OpeningTask(JoinHandle<()>);
 impl Opener {
     fn attempt(&self, config: &VolumeConfig) -> Attempt {
         let (config, opener) = (config.clone(), self.clone());
-        Box::pin(async move { open_volume(&config, &opener.upstream, &opener.surroundings).await })
+        Box::pin(async move {
+            let Opener { upstream, surroundings, flash, .. } = &opener;
+            open_volume(&config, upstream, surroundings, flash.as_ref()).await
+        })
     }
 
     /// Tries to open a volume, for a few seconds at most.

@@ -33,8 +33,9 @@ use crate::exports::ExportEntry;
 use crate::exports::set::OWNER;
 use crate::lock::sleep_lock;
 use crate::process::error::ServeError;
+use crate::process::flash_changes::FlashPlan;
 use crate::process::opener::{First, Opener, OpeningTask};
-use crate::process::run::{GRACE, Running, close, opener};
+use crate::process::run::{GRACE, Running, close, open_volumes, opener};
 
 /// How long to wait for the last user of a removed volume, so that its file can be opened again.
 const LAST_USER: Duration = Duration::from_secs(5);
@@ -217,13 +218,22 @@ impl Running {
     /// their sizes back.
     async fn apply(&mut self, next: &ServerConfig, mut plan: Plan) {
         self.remove_volumes(&plan.removed).await;
+        let open = open_volumes(self);
+        let changed = self.flash.change(&plan.flash, &mut self.config, next, &open).await;
+        if let Err(why) = changed {
+            problem!(self, error; "{why}");
+        }
         let made = match plan.make_room(self, next).await {
             Ok(()) => self.change_caches(std::mem::take(&mut plan.caches)).await,
             Err(refusal) => Err(refusal),
         };
         if let Err(Refusal { volume, why }) = made {
             let volume = volume.unwrap_or_default();
-            problem!(self, error, volume = volume; "{why}; nothing else has changed");
+            let rest = match plan.flash {
+                FlashPlan::Nothing => "nothing else has changed",
+                _ => "of the rest, only flash has changed",
+            };
+            problem!(self, error, volume = volume; "{why}; {rest}");
             return plan.give_up().await;
         }
         self.config.take_access(next);
@@ -325,7 +335,7 @@ impl Running {
     }
 
     /// Waits again for the volumes whose stores are away, as they are configured now.
-    fn wait_again(&mut self) {
+    pub(crate) fn wait_again(&mut self) {
         for pending in self.exports.pending() {
             let name = &pending.config().name;
             let Some(config) = self.configured(name) else { continue };
@@ -345,7 +355,8 @@ impl Running {
 
     /// What opens volumes from now on.
     pub(crate) fn opener(&self) -> Result<Opener, ServeError> {
-        opener(&self.config, &self.surroundings, &self.exports, self.state.as_ref())
+        let (flash, state) = (&self.flash, self.state.as_ref());
+        opener(&self.config, &self.surroundings, flash, &self.exports, state)
     }
 
     /// Serves the volumes that the plan has opened.

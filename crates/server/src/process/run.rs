@@ -32,6 +32,7 @@ use crate::http::Rights;
 use crate::http::metrics::About;
 use crate::process::check::lacks_a_side;
 use crate::process::error::{ServeError, work};
+use crate::process::flash_changes::ServerFlash;
 use crate::process::flash_device::FlashDevice;
 use crate::process::lending::Lending;
 use crate::process::listeners::{listen, listen_http};
@@ -73,6 +74,7 @@ pub struct Running {
     pub(crate) expiry: Arc<AtomicI64>,
     pub(crate) state: Option<StateFolder>,
     pub(crate) surroundings: Surroundings,
+    pub(crate) flash: ServerFlash,
     pub(crate) problems: Problems,
     /// What `undercroft set` has changed since the configuration was read, by volume.
     pub(crate) set_by_hand: HashMap<String, Vec<String>>,
@@ -96,20 +98,18 @@ impl Running {
     /// As for [`Running::start`].
     pub async fn start_in(
         config: &ServerConfig,
-        mut surroundings: Surroundings,
+        surroundings: Surroundings,
     ) -> Result<Running, ServeError> {
         memory_limit::check(&config.volumes)?;
         if let Some(what) = lacks_a_side(config) {
             tracing::warn!("{what}");
         }
         let state = config.state.clone().map(StateFolder::open).transpose()?;
-        if let (None, Some(flash)) = (&surroundings.flash, &config.flash) {
-            surroundings.flash = Some(FlashDevice::open(flash, surroundings.seed()).await?);
-        }
+        let flash = ServerFlash::open(config.flash.as_ref(), &surroundings).await?;
         let exports = ExportTable::new(surroundings.seed());
         exports.admin.set_administrators(&config.administrators);
         exports.set_order(config.volumes.iter().map(|volume| volume.name.clone()).collect());
-        let opener = opener(config, &surroundings, &exports, state.as_ref())?;
+        let opener = opener(config, &surroundings, &flash, &exports, state.as_ref())?;
         // All at once: one may have to wait for a service, or for a lease to expire.
         let opening = config.volumes.iter().map(|volume| opener.open(volume));
         let (mut open, mut away) = (Vec::new(), Vec::new());
@@ -188,6 +188,7 @@ impl Running {
             expiry,
             state,
             surroundings,
+            flash,
             problems: Problems::default(),
             set_by_hand: HashMap::new(),
             lending,
@@ -272,6 +273,13 @@ impl Running {
     }
 }
 
+/// The volumes that are open: those that are served, and those that could not be closed yet.
+pub(crate) fn open_volumes(running: &Running) -> Vec<Arc<Volume>> {
+    let mut entries = running.exports.all();
+    entries.extend(running.leaving.iter().cloned());
+    entries.iter().map(|entry| Arc::clone(entry.volume())).collect()
+}
+
 /// Saves the state for a warm restart, and makes everything durable.
 pub(crate) async fn close(
     volume: &Arc<Volume>,
@@ -296,6 +304,7 @@ pub(crate) async fn close(
 pub(crate) fn opener(
     config: &ServerConfig,
     surroundings: &Surroundings,
+    flash: &ServerFlash,
     exports: &Arc<ExportTable>,
     state: Option<&StateFolder>,
 ) -> Result<Opener, ServeError> {
@@ -307,6 +316,7 @@ pub(crate) fn opener(
     Ok(Opener {
         upstream,
         surroundings: surroundings.clone(),
+        flash: flash.device().cloned(),
         exports: Arc::clone(exports),
         state: state.cloned(),
         unwritten: config.unwritten.clone(),
@@ -318,6 +328,7 @@ pub(crate) async fn open_volume(
     config: &VolumeConfig,
     upstream_options: &ClientOptions,
     surroundings: &Surroundings,
+    flash: Option<&Arc<FlashDevice>>,
 ) -> Result<Arc<Volume>, ServeError> {
     let name = &config.name;
     let report = config.report.filter(|report| !report.is_nothing());
@@ -347,10 +358,7 @@ pub(crate) async fn open_volume(
     })?;
     let mut config = config.clone();
     config.seed = surroundings.seed();
-    config.flash_part = match &surroundings.flash {
-        Some(device) => device.part(&config, &*store).await,
-        None => None,
-    };
+    config.awaits_flash = flash.is_some_and(|flash| flash.is_awaited_by(&config));
     config.eviction_sink = sender.clone().map(|sender| sender as _);
     let bytes = usize::try_from(config.memory_bytes()).map_err(|_| {
         ServeError::Plan(format!("volume {name}: the cache is larger than memory can be"))
@@ -361,6 +369,9 @@ pub(crate) async fn open_volume(
     prepare(name, &memory);
     if let Some(sender) = sender {
         sender.tell_of(&volume);
+    }
+    if let Some(flash) = flash {
+        flash.give_soon(&volume).await;
     }
     Ok(volume)
 }

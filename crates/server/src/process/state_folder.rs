@@ -171,7 +171,7 @@ mod tests {
         let mut config = Settings::default().set("volume", volumes.to_vec()).config().unwrap();
         config.volumes[0].close_patience = Duration::from_secs(1);
         let (options, surroundings) = (ClientOptions::default(), Surroundings::default());
-        (state, open_volume(&config.volumes[0], &options, &surroundings).await.unwrap())
+        (state, open_volume(&config.volumes[0], &options, &surroundings, None).await.unwrap())
     }
 
     #[tokio::test]

@@ -10,13 +10,16 @@ use std::sync::Arc;
 use undercroft_nbd::Connector;
 use undercroft_store::{Answer, Store};
 
-use crate::process::flash_device::FlashDevice;
+use crate::flash::FlashMedium;
 
 /// Opens a volume's store by the volume's name; `None`: open the configured one.
 pub type GiveStore = Arc<dyn Fn(&str) -> Option<OpeningStore> + Send + Sync>;
 
 /// A store that is being opened.
 pub type OpeningStore = Answer<io::Result<Arc<dyn Store>>>;
+
+/// Opens the device for the level on flash.
+pub type GiveFlash = Arc<dyn Fn() -> Answer<io::Result<FlashMedium>> + Send + Sync>;
 
 /// Whatever is not given is taken from the system.
 #[derive(Clone, Default)]
@@ -25,8 +28,8 @@ pub struct Surroundings {
     pub stores: Option<GiveStore>,
     /// How other servers are reached.
     pub connector: Option<Connector>,
-    /// The device for the level on flash; `None`: open the configured one.
-    pub flash: Option<Arc<FlashDevice>>,
+    /// How the device for the level on flash is opened, if one is configured.
+    pub flash: Option<GiveFlash>,
     /// Seed of everything that clients must not be able to guess.
     pub seed: Option<u64>,
 }

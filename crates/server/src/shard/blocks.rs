@@ -4,6 +4,7 @@
 //!
 //! Not here: how operations go on, and which blocks are dirty.
 
+use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::geometry::Geometry;
 use crate::job::Job;
 use crate::shard::content::{Active, Content, Running, Slot, State};
 use crate::shard::event::{Event, Leaving};
+use crate::shard::flash_level::FlashLevel;
 use crate::shard::ranges::{Ranges, WaitsFor, common};
 use crate::shard::watchers::Watchers;
 
@@ -240,6 +242,22 @@ impl Blocks {
     pub(crate) fn range_begins(&mut self, blocks: &RangeInclusive<u64>) {
         self.level.clients_mut().forget_within(blocks);
         self.tell(&Event::RangeBegins { blocks });
+    }
+
+    /// Puts a level on flash below the memory, or takes it away; returns the one before. What is
+    /// `dirty` or has operations has no copy there that counts.
+    pub(crate) fn replace_flash(
+        &mut self,
+        level: Option<Box<FlashLevel>>,
+        dirty: impl FnOnce() -> BTreeSet<u64>,
+    ) -> Option<Box<FlashLevel>> {
+        let before = std::mem::replace(&mut self.watchers.flash, level);
+        if let Some(flash) = self.watchers.flash.as_mut().filter(|flash| flash.has_copies()) {
+            let changing = dirty().into_iter().chain(common(&self.active, &(0..=u64::MAX)));
+            changing.for_each(|block| flash.end_copies(&(block..=block)));
+            self.ranges.all().for_each(|blocks| flash.end_copies(blocks));
+        }
+        before
     }
 
     /// Whether written blocks that are not resident may be in memory until they are written out, so

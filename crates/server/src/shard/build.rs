@@ -16,7 +16,6 @@ use crate::shard::blocks::Blocks;
 use crate::shard::digests::{Digests, Hasher};
 use crate::shard::dirty::{DirtyBounds, DirtySet};
 use crate::shard::eviction_placement::EvictionPlacement;
-use crate::shard::flash_level::FlashLevel;
 use crate::shard::starved::Starved;
 use crate::shard::watchers::Watchers;
 
@@ -74,11 +73,7 @@ impl Shard {
         let placement = cooperates
             .then(|| Box::new(EvictionPlacement::new(capacity, seed, config.reload_at_once)));
         let below = config.eviction_sink.clone().map(Below::new);
-        let flash = config.flash_part.as_ref().map(|part| {
-            let place = (index, config.shards.max(1));
-            Box::new(FlashLevel::new(part, place, config.block_bytes, config.seed))
-        });
-        let watchers = Watchers { placement, digests, below, flash, ..Watchers::default() };
+        let watchers = Watchers { placement, digests, below, ..Watchers::default() };
         Ok(Self {
             blocks: Blocks::new(level, watchers, Pools::from(pool), Arc::clone(geometry)),
             dirty: DirtySet::new(DirtyBounds::new(config, capacity as usize)),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::answer::Failed;
+use crate::flash::FlashPart;
 use crate::job::{Completions, Job};
 use crate::shard::content::{Content, Memory};
 use crate::shard::flash_level::FlashWrite;
@@ -43,8 +44,8 @@ pub(crate) struct StoreRequests {
 /// Neighbouring blocks that are read for a job.
 pub(crate) struct Fetch {
     pub(crate) first: u64,
-    /// The first byte of the one block on flash, if it is read from there.
-    pub(crate) from: Option<u64>,
+    /// The part of flash and the first byte of the one block there, if it is read from there.
+    pub(crate) from: Option<(Arc<FlashPart>, u64)>,
     pub(crate) job: Arc<Job>,
     /// A piece for each block; none yet for the one block of a fetch that has no memory
     /// ([`Shard::assign`](crate::shard::Shard::assign)).
@@ -100,7 +101,8 @@ impl StoreRequests {
         // A request that joins the one before it is dropped.
         self.fetches.dedup_by(|next, one| {
             let joins = one.first + one.memory.len() as u64 == next.first
-                && (one.from, next.from) == (None, None)
+                && one.from.is_none()
+                && next.from.is_none()
                 && (one.joins && next.joins)
                 && Arc::ptr_eq(&one.job, &next.job);
             if joins {

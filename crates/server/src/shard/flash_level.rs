@@ -30,7 +30,7 @@ use undercroft_level::{Referred, Request};
 
 use crate::clock;
 use crate::counters::FlashStats;
-use crate::flash::{FlashMedium, FlashPart, FlashRequest};
+use crate::flash::{FlashPart, FlashRequest};
 use crate::geometry::Geometry;
 use crate::shard::content::Content;
 use crate::shard::event::{Event, Goes, Leaving};
@@ -66,7 +66,7 @@ pub(crate) struct FlashLevel {
     /// for at once.
     held_back: Vec<Slot>,
     wanted: Arc<Notify>,
-    medium: FlashMedium,
+    part: Arc<FlashPart>,
     /// Whether the device is off, and what lay there void.
     is_off: bool,
     /// The first byte of the journal and table, and of the slots.
@@ -114,6 +114,7 @@ enum Next {
 
 /// A block to be written to flash.
 pub(crate) struct FlashWrite {
+    pub(crate) part: Arc<FlashPart>,
     pub(crate) block: u64,
     slot: Slot,
     /// The first byte in the device.
@@ -124,8 +125,8 @@ pub(crate) struct FlashWrite {
 /// Where a block is read from that memory does not have.
 pub(crate) enum Place {
     Store,
-    /// From this byte of the flash device.
-    Flash(u64),
+    /// From this byte of the device of this part.
+    Flash(Arc<FlashPart>, u64),
     /// These are the data: they are on their way to flash.
     Data(Bytes),
 }
@@ -133,7 +134,7 @@ pub(crate) enum Place {
 impl FlashLevel {
     /// The level of the shard number `index` of `count`.
     pub(crate) fn new(
-        part: &FlashPart,
+        part: &Arc<FlashPart>,
         (index, count): (u32, u32),
         block_bytes: u32,
         seed: u64,
@@ -159,7 +160,7 @@ impl FlashLevel {
             written: HashMap::default(),
             held_back: Vec::new(),
             wanted,
-            medium: part.medium.clone(),
+            part: Arc::clone(part),
             is_off: false,
             metadata,
             first_byte,
@@ -175,7 +176,7 @@ impl FlashLevel {
         stats.add(self.level.flash.counts());
         stats.capacity_blocks = u64::from(self.level.flash.directory().capacity());
         stats.durable = u64::from(self.level.flash.directory().entered_count());
-        stats.up = u64::from(!self.is_off && !self.medium.is_off());
+        stats.up = u64::from(!self.is_off && !self.part.medium.is_off());
         stats
     }
 
@@ -250,7 +251,7 @@ impl FlashLevel {
     /// A client read or wrote a block.
     fn referred(&mut self, request: &Request, referred: Referred, geometry: &Geometry) {
         self.settle_due(geometry);
-        if !self.is_off && self.medium.is_off() {
+        if !self.is_off && self.part.medium.is_off() {
             self.is_off = true;
             self.level.flash.discard_all(&(0..=u64::MAX));
         }
@@ -351,7 +352,13 @@ impl FlashLevel {
             (Next::Nothing, None) => requests.readers += 1,
         }
         self.reading.insert(block, slot);
-        Place::Flash(self.first_byte + (u64::from(slot) << geometry.block_bits))
+        let byte = self.first_byte + (u64::from(slot) << geometry.block_bits);
+        Place::Flash(Arc::clone(&self.part), byte)
+    }
+
+    /// Whether anything of an earlier server lies on flash.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.level.flash.directory().entered_count() > 0
     }
 
     /// Whether a block lies on flash.
@@ -365,7 +372,7 @@ impl FlashLevel {
         let Some(slot) = self.stop_reading(block) else { return false };
         let check = self.level.flash.directory().slots().check_in(slot);
         let is_good = data.as_ref().is_some_and(|data| check_of(block, data) == check);
-        self.medium.note(FlashRequest::Read, is_good);
+        self.part.medium.note(FlashRequest::Read, is_good);
         if !is_good {
             self.counters.failed_reads += u64::from(data.is_none());
             self.counters.damaged += u64::from(data.is_some());
@@ -393,8 +400,11 @@ impl FlashLevel {
         Some(slot)
     }
 
-    /// A write has ended; `check` is that of its data.
+    /// A write has ended, of this level or of one before; `check` is that of its data.
     pub(crate) fn write_ended(&mut self, write: &FlashWrite, check: u16, is_ok: bool) {
+        if !Arc::ptr_eq(&self.part, &write.part) {
+            return;
+        }
         let slot = write.slot;
         self.staged -= 1;
         self.counters.failed_writes += u64::from(!is_ok);
@@ -429,7 +439,8 @@ impl FlashLevel {
             Next::Data(block, data) => {
                 requests.writing = Some((block, data.clone()));
                 let offset = self.first_byte + u64::from(slot) * self.block_bytes;
-                self.writes.push(FlashWrite { block, slot, offset, data });
+                let part = Arc::clone(&self.part);
+                self.writes.push(FlashWrite { part, block, slot, offset, data });
             }
             awaited => requests.next = awaited,
         }

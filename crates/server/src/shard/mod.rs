@@ -270,7 +270,10 @@ impl Shard {
                     if placement.is_some_and(|placement| placement.join_reload(block)) {
                         return;
                     }
-                    let from = if let Place::Flash(byte) = place { Some(byte) } else { None };
+                    let from = match place {
+                        Place::Flash(part, byte) => Some((part, byte)),
+                        _ => None,
+                    };
                     let (memory, piggybacked) = (Vec::new(), take(&mut fx.piggybacked));
                     let joins = !record.is_suspect;
                     let fetch = Fetch { first: block, from, job, memory, piggybacked, joins };

@@ -79,6 +79,11 @@ impl Ranges {
         !self.list.is_empty() && self.list.iter().any(|entry| entry.blocks.contains(&block))
     }
 
+    /// The registered ranges.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &RangeInclusive<u64>> {
+        self.list.iter().map(|entry| &entry.blocks)
+    }
+
     /// Registers a range, which is younger than the others.
     pub(crate) fn add(&mut self, number: u64, blocks: &RangeInclusive<u64>) {
         self.list.push(Entry { number, blocks: blocks.clone() });

@@ -20,7 +20,6 @@ use undercroft_nbd::Failure;
 
 use crate::answer::Failed;
 use crate::volume::Volume;
-use crate::volume::flush::FlashHost;
 use crate::volume::shards::Shards;
 use crate::volume::store_health::ask_store;
 
@@ -106,8 +105,8 @@ pub(crate) async fn write_out_no_more(volume: &Volume) {
 impl Volume {
     /// Answers running requests, refuses new ones, and makes everything durable. The volume cannot
     /// be used afterwards. Takes at most [`close_patience`](crate::VolumeConfig::close_patience),
-    /// and slightly more if the store stalls, or up to a minute more if a level on flash fails, for
-    /// which changes and the end of its journal wait.
+    /// and slightly more if the store stalls, or up to five minutes more if a level on flash fails
+    /// or is slow, for which changes and the end of its journal wait.
     ///
     /// # Errors
     /// The blocks that the store did not take in that time. They stay dirty, so closing may be
@@ -117,9 +116,7 @@ impl Volume {
         let (start, patience) = (Instant::now(), self.config.close_patience);
         let deadline = || {
             // The store is not to blame for what waits for flash.
-            let flash = self.flash_commits.as_ref();
-            let begins = flash.map(|commits| commits.holds_until(start.into_std()));
-            begins.map_or(start, Instant::from_std) + patience
+            Instant::from_std(self.flash.holds_until(start.into_std())) + patience
         };
         let pending = &self.answers.pending;
         let answered = self.until(|| (pending.load(Ordering::SeqCst) == 0).then_some(()));
@@ -151,9 +148,7 @@ impl Volume {
         self.shards.each().for_each(|mut shard| shard.blocks.watchers.below = None);
         let late = self.answers.late.open() + pending.load(Ordering::SeqCst);
         if late == 0 {
-            if let Some(commits) = &self.flash_commits {
-                commits.end(&FlashHost::of(self)).await;
-            }
+            self.flash.end().await;
         } else {
             // Late requests may still take effect; nobody else may open the store before that.
             let name = &self.config.name;

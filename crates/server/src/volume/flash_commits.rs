@@ -13,7 +13,8 @@
 //! If a commit fails or takes too long, the level is used no more. Changes of the store wait until
 //! the stamp is over, and are made then: the next server finds that the store was changed.
 //!
-//! Not here: what a page holds (`undercroft_flash`), and how a change waits (`ordered_store.rs`).
+//! Not here: what a page holds (`undercroft_flash`), how a change waits (`ordered_store.rs`), and
+//! how a level comes and goes (`flash.rs`).
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -68,6 +69,10 @@ pub(crate) trait Levels: Send + Sync {
 
     /// Does something with one, under the lock of its shard.
     fn with(&self, index: usize, what: &mut dyn FnMut(&mut FlashLevel));
+
+    /// Puts one below its shard, or takes it away. A block that is changing, or that the store does
+    /// not have yet, has no copy there that counts.
+    fn replace(&self, index: usize, level: Option<Box<FlashLevel>>);
 }
 
 /// What commits need of their volume.
@@ -88,7 +93,7 @@ pub(crate) struct FlashCommits {
     volume: String,
     levels: Arc<dyn Levels>,
     geometry: Arc<Geometry>,
-    part: FlashPart,
+    part: Arc<FlashPart>,
     journals: Arc<FlashJournals>,
     store: Arc<dyn Store>,
     stamps: Mutex<Stamps>,
@@ -96,11 +101,7 @@ pub(crate) struct FlashCommits {
     wants_stamp: AtomicBool,
     /// Whether the store is being flushed for copies that wait for it.
     is_flushing: Arc<AtomicBool>,
-    /// Changes of the store that are being made, that were answered, and that were answered before
-    /// a flush which succeeded.
-    running: AtomicU64,
-    answered: AtomicU64,
-    covered: AtomicU64,
+    changes: Arc<StoreChanges>,
     /// Notified after each commit.
     progress: Notify,
     queue: tokio::sync::Mutex<Queue>,
@@ -131,17 +132,27 @@ struct Queue {
     since: Option<Instant>,
 }
 
-/// A change of the store that is being made.
-pub(super) struct Change(Arc<FlashCommits>);
+/// Changes of a store, by their number.
+pub(super) struct StoreChanges {
+    /// Those that are being made, that were answered, and that were answered before a flush which
+    /// succeeded.
+    running: AtomicU64,
+    answered: AtomicU64,
+    covered: AtomicU64,
+}
+
+/// A change of the store that is being made, or waits.
+pub(super) struct Change(Arc<StoreChanges>);
 
 impl FlashCommits {
     /// For the part of a volume if it has journals; `None` for another one.
     pub(super) fn new(
         volume: &str,
-        part: &FlashPart,
+        part: &Arc<FlashPart>,
         levels: Arc<dyn Levels>,
         geometry: &Arc<Geometry>,
         store: &Arc<dyn Store>,
+        changes: Arc<StoreChanges>,
     ) -> Option<Arc<Self>> {
         let journals = Arc::clone(part.journals.as_ref()?);
         let (durable, may_say_until) = (journals.stamp, journals.may_say_until);
@@ -150,7 +161,7 @@ impl FlashCommits {
             volume: volume.to_owned(),
             levels,
             geometry: Arc::clone(geometry),
-            part: part.clone(),
+            part: Arc::clone(part),
             journals,
             store: Arc::clone(store),
             stamps: Mutex::new(Stamps {
@@ -164,28 +175,22 @@ impl FlashCommits {
             }),
             wants_stamp: AtomicBool::new(false),
             is_flushing: Arc::default(),
-            running: AtomicU64::new(0),
-            // Changes by an earlier process may not be durable.
-            answered: AtomicU64::new(1),
-            covered: AtomicU64::new(0),
+            changes,
             progress: Notify::new(),
             queue: tokio::sync::Mutex::default(),
         }))
     }
 
-    /// Begins a change of these blocks of the store, if nothing has to be awaited.
-    pub(super) fn try_change(self: &Arc<Self>, blocks: &[RangeInclusive<u64>]) -> Option<Change> {
-        self.running.fetch_add(1, Ordering::SeqCst);
-        let change = Change(Arc::clone(self));
-        matches!(self.gate(blocks), Gate::Open).then_some(change)
+    /// Whether these blocks of the store may be changed now, by a change that has
+    /// [begun](StoreChanges).
+    pub(super) fn allows(&self, blocks: &[RangeInclusive<u64>]) -> bool {
+        matches!(self.gate(blocks), Gate::Open)
     }
 
-    /// Waits until these blocks of the store may be changed.
-    pub(super) async fn before_change(self: &Arc<Self>, blocks: &[RangeInclusive<u64>]) -> Change {
-        self.running.fetch_add(1, Ordering::SeqCst);
-        let change = Change(Arc::clone(self));
+    /// Waits until these blocks of the store may be changed, by a change that has
+    /// [begun](StoreChanges).
+    pub(super) async fn until_allowed(&self, blocks: &[RangeInclusive<u64>]) {
         self.until_open(|| self.gate(blocks)).await;
-        change
     }
 
     /// Waits until a gate is open.
@@ -209,11 +214,8 @@ impl FlashCommits {
         {
             let stamps = sleep_lock(&self.stamps);
             let now = self.now_ns();
-            if let Some(over) = stamps.over {
-                // The system's clock may have been set back.
-                let is_past = now > stamps.may_say_until + APART_NS
-                    || clock::since(over) > Duration::from_nanos(STAMP_MAX_NS + APART_NS);
-                return if is_past { Gate::Open } else { Gate::Shut };
+            if stamps.over.is_some() {
+                return if stamps.are_past(now) { Gate::Open } else { Gate::Shut };
             }
             if now + LEFT_NS > stamps.durable.until_ns || stamps.are_ahead(now) {
                 self.wants_stamp.store(true, Ordering::SeqCst);
@@ -266,16 +268,6 @@ impl FlashCommits {
         }
     }
 
-    /// Changes of the store that were answered so far.
-    pub(super) fn answered(&self) -> u64 {
-        self.answered.load(Ordering::SeqCst)
-    }
-
-    /// A flush of the store has succeeded, which began when so many changes were answered.
-    pub(super) fn flushed(&self, answered: u64) {
-        self.covered.fetch_max(answered, Ordering::SeqCst);
-    }
-
     /// Commits what there is, with the lock of the queue held. Returns whether more is waiting that
     /// somebody waits for.
     ///
@@ -288,7 +280,7 @@ impl FlashCommits {
         self.take_written(queue);
         let began = clock::now();
         self.make_store_durable(queue, host, is_last).await;
-        let ready = queue.take_covered(self.covered.load(Ordering::SeqCst));
+        let ready = queue.take_covered(self.changes.covered.load(Ordering::SeqCst));
         let stamp = self.stamp(is_last).await?;
         self.enter(ready).await?;
         let (pages, committed) = self.pages(stamp);
@@ -366,7 +358,7 @@ impl FlashCommits {
         for index in 0..self.levels.count() {
             let mut written = Vec::new();
             self.levels.with(index, &mut |flash| written = flash.take_written());
-            let answered = self.answered();
+            let answered = self.changes.answered();
             for (slot, block) in written {
                 queue.copies.insert((index, slot), (block, answered));
             }
@@ -383,8 +375,8 @@ impl FlashCommits {
             let stamps = sleep_lock(&self.stamps);
             (stamps.durable, stamps.answered, stamps.are_ahead(now))
         };
-        let answered = self.answered();
-        let changes = answered > stamped || self.running.load(Ordering::SeqCst) > 0;
+        let answered = self.changes.answered();
+        let changes = answered > stamped || self.changes.running.load(Ordering::SeqCst) > 0;
         let is_wanted = self.wants_stamp.load(Ordering::SeqCst)
             || is_ahead
             || changes && now + RENEW_NS > durable.until_ns;
@@ -416,7 +408,7 @@ impl FlashCommits {
     /// Writes pages to the device, and makes them durable. Others may not have their places before
     /// that has ended, even if nobody waits for it any more.
     async fn write(&self, pages: Vec<Page>) -> io::Result<()> {
-        let part = self.part.clone();
+        let part = Arc::clone(&self.part);
         let written = tokio::spawn(async move {
             let device = &part.medium.store;
             let written = pages
@@ -432,8 +424,9 @@ impl FlashCommits {
     fn give_up(&self, why: &io::Error) {
         tracing::error!(
             volume = self.volume,
-            "flash: its journal cannot be written: {why}; its level is used no more until the \
-             server is started again, and is cold then if the store changes"
+            "flash: its journal cannot be written: {why}; its level is used no more until it \
+             is removed and added again (undercroft flash), or the server is started again, and is \
+             cold then if the store changes"
         );
         self.make_no_more();
         for index in 0..self.levels.count() {
@@ -469,6 +462,24 @@ impl FlashCommits {
         self.journals.wanted.notify_one();
     }
 
+    /// No commit is made any more when this returns. Changes of the store wait until the last stamp
+    /// is over, or they are [void](Self::void).
+    pub(super) async fn stop(&self) {
+        self.make_no_more();
+        drop(self.queue.lock().await);
+    }
+
+    /// Whether no commit is made any more, and changes of the store wait for nothing.
+    pub(super) fn is_past(&self) -> bool {
+        sleep_lock(&self.stamps).are_past(self.now_ns())
+    }
+
+    /// What the journals say counts no more: changes of the store wait for nothing.
+    pub(super) fn void(&self) {
+        sleep_lock(&self.stamps).may_say_until = 0;
+        self.progress.notify_waiters();
+    }
+
     /// The volume has ended, and its store is durable: the next server shall find all that is on
     /// flash, if nobody changes the store before.
     pub(super) async fn end(&self, host: &dyn Host) {
@@ -501,6 +512,14 @@ impl FlashCommits {
 }
 
 impl Stamps {
+    /// Whether no commit is made any more, and a change now is later than every stamp.
+    fn are_past(&self, now_ns: u64) -> bool {
+        // The system's clock may have been set back.
+        let is_past = |over| clock::since(over) > Duration::from_nanos(STAMP_MAX_NS + APART_NS);
+        let Some(over) = self.over else { return false };
+        now_ns > self.may_say_until + APART_NS || is_past(over)
+    }
+
     /// Whether the stamp reaches farther ahead than any that is made now: the system's clock was
     /// set back, and what somebody else changes from now on would be taken for ours.
     fn are_ahead(&self, now_ns: u64) -> bool {
@@ -520,6 +539,32 @@ impl Queue {
     }
 }
 
+impl StoreChanges {
+    pub(super) fn begin(all: &Arc<Self>) -> Change {
+        all.running.fetch_add(1, Ordering::SeqCst);
+        Change(Arc::clone(all))
+    }
+
+    /// Those that were answered so far.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::SeqCst)
+    }
+
+    /// A flush of the store has succeeded, which began when so many were answered.
+    pub(super) fn flushed(&self, answered: u64) {
+        self.covered.fetch_max(answered, Ordering::SeqCst);
+    }
+}
+
+impl Default for StoreChanges {
+    fn default() -> Self {
+        // Changes by an earlier process may not be durable.
+        let (running, answered, covered) =
+            (AtomicU64::new(0), AtomicU64::new(1), AtomicU64::new(0));
+        Self { running, answered, covered }
+    }
+}
+
 impl Drop for Change {
     fn drop(&mut self) {
         self.0.answered.fetch_add(1, Ordering::SeqCst);
@@ -528,12 +573,12 @@ impl Drop for Change {
 }
 
 /// The task that commits; it ends with the volume.
-pub(super) async fn commit_now_and_then(commits: Arc<FlashCommits>, host: impl Host) {
+pub(super) async fn commit_now_and_then(commits: Arc<FlashCommits>, host: Arc<dyn Host>) {
     while !commits.is_over() && !host.is_gone() {
         let _ = timeout(TICK, commits.journals.wanted.notified()).await;
         let (mut queue, mut is_more) = (commits.queue.lock().await, true);
         while is_more && !commits.is_over() {
-            is_more = commits.commit(&mut queue, &host, false).await.unwrap_or_else(|why| {
+            is_more = commits.commit(&mut queue, &*host, false).await.unwrap_or_else(|why| {
                 commits.give_up(&why);
                 false
             });

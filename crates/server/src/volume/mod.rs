@@ -9,6 +9,7 @@ pub(crate) mod clients;
 pub(crate) mod close;
 pub(crate) mod direct;
 pub(crate) mod feed;
+pub(crate) mod flash;
 mod flash_commits;
 pub(crate) mod flush;
 pub(crate) mod hint_batch;
@@ -57,7 +58,7 @@ use crate::volume::answers::Answers;
 use crate::volume::changes_in_order::ChangesInOrder;
 use crate::volume::clients::{Clients, Member, WrongKey};
 use crate::volume::feed::Feed;
-use crate::volume::flash_commits::{FlashCommits, commit_now_and_then};
+use crate::volume::flash::VolumeFlash;
 use crate::volume::flush::{FlashHost, Flushes, flusher};
 use crate::volume::losses::Losses;
 use crate::volume::ordered_store::ordered;
@@ -109,8 +110,8 @@ pub struct Volume {
     /// Permits for ranges in progress.
     pub(crate) range_room: Arc<Semaphore>,
     pub(crate) flushes: Arc<Flushes>,
-    /// Present if the level on flash is to be warm after a restart.
-    flash_commits: Option<Arc<FlashCommits>>,
+    /// Its level on flash.
+    pub flash: Arc<VolumeFlash>,
     /// Number of blocks being prefetched.
     pub(crate) ahead: Arc<AtomicUsize>,
     /// Who wants the store.
@@ -171,7 +172,8 @@ impl Volume {
         });
         let shards = Shards::new(shards.collect::<Result<_, _>>()?, Arc::clone(&geometry));
         let shards = Arc::new(shards);
-        let (store, flash_commits) = ordered(store, &config, &shards, &geometry);
+        let levels = Arc::clone(&shards) as _;
+        let (store, flash) = ordered(store, &config, levels, &geometry, &runtime);
         let recorder = Recorder::begin(&config, has_clients, is_read_only)
             .map_err(|error| VolumeError::Recording(config.name.clone(), error))?
             .map(Arc::new);
@@ -202,7 +204,7 @@ impl Volume {
             range_order: Mutex::default(),
             range_room: Arc::new(Semaphore::new(RANGES_MAX)),
             flushes: Arc::default(),
-            flash_commits,
+            flash,
             ahead: Arc::default(),
             demand: Arc::default(),
             clients: Clients::new(has_clients),
@@ -219,6 +221,7 @@ impl Volume {
 
     /// Begins what runs beside the requests, until the volume ends.
     fn begin_tasks(self: &Arc<Self>) {
+        self.flash.is_of(Arc::new(FlashHost::of(self)));
         if self.losses.are_possible() {
             let this = Arc::downgrade(self);
             let lost = move || {
@@ -239,10 +242,6 @@ impl Volume {
         self.runtime.spawn(watch(Arc::downgrade(self), limit));
         if is_cached && self.config.cooperates() {
             self.begin_to_cooperate(&self.config);
-        }
-        if let Some(commits) = &self.flash_commits {
-            let (commits, host) = (Arc::clone(commits), FlashHost::of(self));
-            self.runtime.spawn(commit_now_and_then(commits, host));
         }
     }
 
@@ -299,7 +298,7 @@ impl Volume {
         if let Some(counted) = sleep_lock(&self.feed).told() {
             stats.aware.get_or_insert_default().sum(&counted);
         }
-        if self.config.flash_bytes > 0 {
+        if self.now().flash_bytes > 0 {
             // Of a part that it did not get nothing is used.
             stats.flash.get_or_insert_default();
         }

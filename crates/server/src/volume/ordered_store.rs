@@ -1,5 +1,5 @@
 //! A store below a level on flash that is warm after a restart: each change of a range waits until
-//! the device says durably that no copy of it counts ([`FlashCommits::before_change`]).
+//! the device says durably that no copy of it counts ([`VolumeFlash::before_change`]).
 //!
 //! Not here: how the device comes to say so (`flash_commits.rs`).
 
@@ -13,30 +13,31 @@ use undercroft_store::{Answer, Buffer, Extent, Facts, ManyWrite, ManyWritten, St
 
 use crate::config::VolumeConfig;
 use crate::geometry::Geometry;
-use crate::volume::flash_commits::{FlashCommits, Levels};
+use crate::volume::flash::VolumeFlash;
+use crate::volume::flash_commits::Levels;
 
 /// The store, in order with the journals.
 struct OrderedStore {
     inner: Arc<dyn Store>,
-    commits: Arc<FlashCommits>,
+    flash: Arc<VolumeFlash>,
     geometry: Arc<Geometry>,
 }
 
-/// The store of a volume, and the commits that its changes wait for, if its level on flash has
-/// journals. `levels`: its shards, of which there may be none.
-pub(super) fn ordered<L: Levels + 'static>(
+/// A volume's store, whose changes wait for flash if they may have to, and its level on flash,
+/// which it has not taken yet.
+pub(super) fn ordered(
     inner: Arc<dyn Store>,
     config: &VolumeConfig,
-    levels: &Arc<L>,
+    levels: Arc<dyn Levels>,
     geometry: &Arc<Geometry>,
-) -> (Arc<dyn Store>, Option<Arc<FlashCommits>>) {
-    let part = config.flash_part.as_ref().filter(|_| levels.count() > 0);
-    let commits = part.and_then(|part| {
-        FlashCommits::new(&config.name, part, Arc::clone(levels) as _, geometry, &inner)
-    });
-    let Some(commits) = commits else { return (inner, None) };
+    runtime: &Handle,
+) -> (Arc<dyn Store>, Arc<VolumeFlash>) {
+    let flash = Arc::new(VolumeFlash::new(config, levels, geometry, &inner, runtime));
+    if !flash.orders_changes() {
+        return (inner, flash);
+    }
     let geometry = Arc::clone(geometry);
-    (Arc::new(OrderedStore { inner, commits: Arc::clone(&commits), geometry }), Some(commits))
+    (Arc::new(OrderedStore { inner, flash: Arc::clone(&flash), geometry }), flash)
 }
 
 impl OrderedStore {
@@ -49,10 +50,10 @@ impl OrderedStore {
         if length == 0 {
             return make(&*self.inner);
         }
-        let (inner, commits) = (Arc::clone(&self.inner), Arc::clone(&self.commits));
+        let (inner, flash) = (Arc::clone(&self.inner), Arc::clone(&self.flash));
         let blocks = self.geometry.blocks(offset, length);
         Box::pin(async move {
-            let change = commits.before_change(&[blocks]).await;
+            let change = flash.before_change(&[blocks]).await;
             let result = make(&*inner).await;
             drop(change);
             result
@@ -88,12 +89,12 @@ impl Store for OrderedStore {
             self.geometry.blocks(one.offset, length.max(1))
         };
         let blocks: Vec<RangeInclusive<u64>> = writes.iter().map(blocks_of).collect();
-        let (inner, commits) = (Arc::clone(&self.inner), Arc::clone(&self.commits));
-        if let Some(change) = commits.try_change(&blocks) {
+        let (inner, flash) = (Arc::clone(&self.inner), Arc::clone(&self.flash));
+        if let Some(change) = flash.try_change(&blocks) {
             return inner.write_many(writes, here, after(change, written));
         }
         Handle::current().spawn(async move {
-            let change = commits.before_change(&blocks).await;
+            let change = flash.before_change(&blocks).await;
             inner.write_many(writes, false, after(change, written));
         });
     }
@@ -113,12 +114,13 @@ impl Store for OrderedStore {
     }
 
     fn flush(&self) -> Answer<io::Result<()>> {
-        let (covered, commits) = (self.commits.answered(), Arc::clone(&self.commits));
+        let changes = Arc::clone(&self.flash.changes);
+        let covered = changes.answered();
         let flushed = self.inner.flush();
         Box::pin(async move {
             let result = flushed.await;
             if result.is_ok() {
-                commits.flushed(covered);
+                changes.flushed(covered);
             }
             result
         })

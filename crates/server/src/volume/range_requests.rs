@@ -58,6 +58,8 @@ impl Volume {
     /// There are dirty blocks, which are newer than the store, and nothing is dropped then; or what
     /// lies on flash cannot be ended for good.
     pub async fn drop_cached(self: &Arc<Self>) -> Result<u64, String> {
+        // What lies on flash is dropped, too.
+        self.flash.until_known().await;
         let stats = self.stats();
         let Some(last) = self.geometry.block_count().checked_sub(1) else {
             return Ok(0);
@@ -67,7 +69,7 @@ impl Volume {
         }
         let dropped = RangeOp::take_on(self, 0..=last, RangeKind::Drop, false).await;
         dropped.map_err(|error| error.to_string())?;
-        if let Some(commits) = &self.flash_commits {
+        if let Some(commits) = self.flash.until_known().await {
             commits.all_ended().await?;
         }
         Ok(stats.resident)

@@ -215,6 +215,15 @@ impl Levels for Shards {
     fn with(&self, index: usize, what: &mut dyn FnMut(&mut FlashLevel)) {
         self.lock(index).blocks.watchers.flash.as_deref_mut().map(what);
     }
+
+    fn replace(&self, index: usize, level: Option<Box<FlashLevel>>) {
+        let mut shard = self.lock(index);
+        let Shard { blocks, dirty, .. } = &mut *shard;
+        let before = blocks.replace_flash(level, || dirty.all().0);
+        // Its memory is given back without the lock.
+        drop(shard);
+        drop(before);
+    }
 }
 
 /// Some work on shards. It holds one lock at a time, keeps it over successive steps on the same

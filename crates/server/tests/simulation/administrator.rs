@@ -1,6 +1,7 @@
 //! An administrator who changes a volume while it is served, over the export `@set/NAME`: the size,
-//! policy and placement of its cache, what may be dirty, or that it drops what it has cached. What
-//! has to be taken is taken, and what is wrong changes nothing.
+//! policy and placement of its cache, what may be dirty, its part of flash, or that it drops what
+//! it has cached; or who has the level on flash of the server come and go. What has to be taken is
+//! taken, and what is wrong changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,11 @@ enum Expected {
 pub async fn change(world: &Arc<World>, volume: usize, random: &mut Random) -> Result<(), String> {
     let level = random.below(world.nodes.len() as u64) as usize;
     let (node, draw) = (&world.nodes[level], &world.scenario.volumes[volume]);
-    let mut wish = Wish::draw(draw, level, random);
+    let flash = world.scenario.flash.as_ref().filter(|flash| flash.level == level);
+    let mut wish = match flash.filter(|_| random.percent(30)) {
+        Some(flash) => Wish::of_flash(flash.part, random),
+        None => Wish::draw(draw, level, random),
+    };
     // A write that waits for flash, or for room in a write log, holds up what drops.
     let may_wait = world.scenario.flash.as_ref().is_some_and(|flash| flash.has_trouble)
         || world.scenario.write_log.is_some();
@@ -63,7 +68,9 @@ pub async fn change(world: &Arc<World>, volume: usize, random: &mut Random) -> R
     world.log.line(|| format!("== {} {:?}: {answer:?}", node.name, wish.text));
     running.volumes().iter().try_for_each(|volume| volume.validate())?;
     client.close().await;
-    let has_changed = configuration(running, &draw.name) != before;
+    // It may have been changed, and the device does not give what was asked for.
+    let is_flash = wish.text.starts_with("flash");
+    let has_changed = !is_flash && configuration(running, &draw.name) != before;
     match (wish.expected, answer) {
         (Expected::Done, Err(why)) if is_served && given_up.is_none() => {
             Err(format!("{:?} was refused: {why}", wish.text))
@@ -103,6 +110,19 @@ async fn serve(running: &mut Running, given_up: Option<Duration>) {
 }
 
 impl Wish {
+    /// Of a level on flash with parts of so many bytes.
+    fn of_flash(part: u64, random: &mut Random) -> Wish {
+        let text = match random.below(6) {
+            0 => "flash add".to_owned(),
+            1 => "flash remove".to_owned(),
+            2 => "flash=off".to_owned(),
+            // Half a part, which fits beside the others in any case.
+            3 => format!("flash={}", part / 2),
+            _ => format!("flash={part}"),
+        };
+        Wish { text, expected: Expected::Either }
+    }
+
     fn draw(draw: &VolumeDraw, level: usize, random: &mut Random) -> Wish {
         let server = &draw.servers[level];
         let is_cached = !server.options.contains("cache=off");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use undercroft_server::process::{FlashConfig, FlashDevice};
+use undercroft_server::process::GiveFlash;
 use undercroft_server::{FlashClock, FlashMedium};
 
 use crate::disk::{Disk, Habits, wall_ns};
@@ -77,16 +77,12 @@ impl FlashDisk {
         }
     }
 
-    /// Opens it for a server's start.
-    pub async fn open(
-        &self,
-        config: FlashConfig,
-        life: u64,
-        seed: u64,
-    ) -> std::io::Result<Arc<FlashDevice>> {
-        let store = self.disk.open(life).await?;
-        let medium = FlashMedium::with_clock(store, Arc::clone(&self.clock));
-        FlashDevice::over(medium, config, seed).await
+    /// How a server opens it in one of its lives.
+    pub fn opened(self, life: u64) -> GiveFlash {
+        Arc::new(move || {
+            let (opening, clock) = (self.disk.open(life), Arc::clone(&self.clock));
+            Box::pin(async move { Ok(FlashMedium::with_clock(opening.await?, clock)) })
+        })
     }
 }
 

@@ -130,17 +130,13 @@ impl Node {
         let disks: Vec<_> =
             self.volumes.iter().map(|(name, _)| name.clone()).zip(self.disks.clone()).collect();
         let (config, seed) = (self.config(|_| true), self.seed + life);
-        let flash = match (&self.flash, &config.flash) {
-            (Some(flash), Some(config)) => Some(flash.open(config.clone(), life, seed).await),
-            _ => None,
-        };
         let surroundings = Surroundings {
             stores: Some(Arc::new(move |volume| {
                 let found = disks.iter().find(|(name, _)| name == volume);
                 found.map(|(_, disk)| disk.open(life))
             })),
             connector: self.connector(life),
-            flash: flash.transpose().map_err(|error| error.to_string())?,
+            flash: self.flash.clone().map(|flash| flash.opened(life)),
             seed: Some(seed),
         };
         let started = Running::start_in(&config, surroundings).await;

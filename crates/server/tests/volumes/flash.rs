@@ -81,15 +81,18 @@ fn simulated(requests: &[(u64, u64, bool)], memory: (u32, &str), flash: &str) ->
     Report::new("trace", &trace, &config, &outcome).flash.unwrap()
 }
 
-fn with_flash(
-    mut config: VolumeConfig,
-    flash: &str,
-    slots: u32,
-    device: &Arc<TestStore>,
-) -> VolumeConfig {
+/// A part of a device.
+fn part(flash: &str, slots: u32, device: &Arc<TestStore>) -> FlashPart {
     let medium = FlashMedium::new(Arc::new(Shared(Arc::clone(device))));
-    config.flash_part = Some(FlashPart::new(medium, flash.parse().unwrap(), 0, slots));
-    config
+    FlashPart::new(medium, flash.parse().unwrap(), 0, slots)
+}
+
+/// Opens a volume with a level on flash.
+fn open_above(config: VolumeConfig, store: &Arc<TestStore>, part: FlashPart) -> Arc<Volume> {
+    let config = VolumeConfig { flash_bytes: 1, ..config };
+    let volume = open(config, store);
+    volume.flash.take(Some(part));
+    volume
 }
 
 fn flash_of(volume: &Volume) -> FlashStats {
@@ -107,9 +110,9 @@ async fn it_counts_what_the_simulator_counts() {
                 let what = format!("{policy} {way:?} {flash}");
                 let device = TestStore::new((300 * BLOCK) as usize, 4096, random.next_u64());
                 let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, random.next_u64());
-                let mut config = with_flash(config(40, policy), &flash, 300, &device);
+                let mut config = config(40, policy);
                 config.write = way;
-                let volume = open(config, &store);
+                let volume = open_above(config, &store, part(&flash, 300, &device));
                 let mut model = vec![0_u8; BLOCKS as usize];
                 let mut requests = Vec::new();
                 for step in 0..3000_u32 {
@@ -170,10 +173,11 @@ async fn no_read_is_stale_whatever_fails() {
         let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, random.next_u64());
         device.jitter.store(true, Ordering::SeqCst);
         store.jitter.store(true, Ordering::SeqCst);
-        let mut config = with_flash(config(16, "mq"), &format!("64blk,rule={rule}"), 64, &device);
+        let part = part(&format!("64blk,rule={rule}"), 64, &device);
+        let mut config = config(16, "mq");
         config.write = way;
         config.shards = 1 + round as u32 % 2;
-        let volume = open(config, &store);
+        let volume = open_above(config, &store, part);
         device.fail_one_in.store(if fails { 20 } else { 0 }, Ordering::SeqCst);
         let mut model = vec![0_u8; 96];
         let mut hits = 0;
@@ -232,8 +236,8 @@ async fn a_device_that_stalls_is_done_without() {
     let device = TestStore::new((1024 * BLOCK) as usize, 4096, 1);
     let blocks = 4 * BLOCKS;
     let store = TestStore::new((blocks * BLOCK) as usize, 512, 1);
-    let config = with_flash(config(16, "lru"), "1024blk,rule=access", 1024, &device);
-    let volume = open(config, &store);
+    let part = part("1024blk,rule=access", 1024, &device);
+    let volume = open_above(config(16, "lru"), &store, part);
     let all = |from: u64, to: u64| {
         let volume = Arc::clone(&volume);
         async move {
@@ -285,8 +289,8 @@ async fn damaged_blocks_are_read_from_the_store() {
     let device = TestStore::new((1024 * BLOCK) as usize, 4096, 1);
     let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, 1);
     store.inner.lock().unwrap().live = Random::new(seed()).bytes((BLOCKS * BLOCK) as usize);
-    let config = with_flash(config(16, "lru"), "1024blk,rule=access", 1024, &device);
-    let volume = open(config, &store);
+    let part = part("1024blk,rule=access", 1024, &device);
+    let volume = open_above(config(16, "lru"), &store, part);
     let read_all = || async {
         for block in 0..64 {
             let data = read(&volume, block * BLOCK, BLOCK).await.unwrap();
@@ -324,8 +328,8 @@ async fn damaged_blocks_are_read_from_the_store() {
 async fn a_device_that_only_takes_writes_is_done_without() {
     let device = TestStore::new((1024 * BLOCK) as usize, 4096, 1);
     let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, 1);
-    let config = with_flash(config(16, "lru"), "1024blk,rule=access", 1024, &device);
-    let volume = open(config, &store);
+    let part = part("1024blk,rule=access", 1024, &device);
+    let volume = open_above(config(16, "lru"), &store, part);
     for block in 0..64 {
         read(&volume, block * BLOCK, BLOCK).await.unwrap();
     }
@@ -354,7 +358,7 @@ async fn a_short_last_block_hurts_no_other() {
         let size = 32 * BLOCK + 1024;
         let store = TestStore::new(size as usize, 512, 1);
         let flash = format!("128blk,rule={rule}");
-        let volume = open(with_flash(config(4, "lru"), &flash, 128, &device), &store);
+        let volume = open_above(config(4, "lru"), &store, part(&flash, 128, &device));
         for block in 0..=32_u64 {
             let length = BLOCK.min(size - block * BLOCK);
             let bytes = vec![block as u8 + 1; length as usize];
@@ -383,11 +387,11 @@ async fn a_write_that_drives_out_its_own_block_leaves_nothing_old() {
     for rule in ["evidence", "access"] {
         let device = TestStore::new((512 * BLOCK) as usize, 4096, 1);
         let store = TestStore::new((blocks * BLOCK) as usize, 512, 1);
-        let mut config =
-            with_flash(config(16, "lru"), &format!("512blk,rule={rule}"), 512, &device);
+        let mut config = config(16, "lru");
         config.placement = "eviction,on-hit=keep".parse().unwrap();
         (config.estimate, config.reload_at_once) = (true, true);
-        let volume = open(config, &store);
+        let part = part(&format!("512blk,rule={rule}"), 512, &device);
+        let volume = open_above(config, &store, part);
         let mut model = vec![0_u8; blocks as usize];
         // The blocks of the client's cache and those that it evicted last, the newest first.
         let mut held = VecDeque::new();
@@ -435,7 +439,8 @@ async fn a_write_that_drives_out_its_own_block_leaves_nothing_old() {
 async fn another_placement_leaves_what_is_on_flash() {
     let device = TestStore::new((300 * BLOCK) as usize, 4096, seed());
     let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, seed());
-    let volume = open(with_flash(config(40, "lru"), "300blk,rule=access", 300, &device), &store);
+    let part = part("300blk,rule=access", 300, &device);
+    let volume = open_above(config(40, "lru"), &store, part);
     for block in 0..200 {
         read(&volume, block * BLOCK, BLOCK).await.unwrap();
         settle().await;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use undercroft_nbd::Command;
-use undercroft_server::{FlashMedium, FlashPart, FlashPlace, Volume, VolumeConfig, Write};
+use undercroft_server::{FlashMedium, FlashPart, FlashPlace, Outcome, Volume, VolumeConfig, Write};
 use undercroft_store::{Store as _, Version};
 
 use crate::common::{
@@ -42,18 +43,31 @@ async fn begin_life(
 
 async fn begin_life_on(
     medium: FlashMedium,
+    config: VolumeConfig,
+    stores: (Arc<TestStore>, Arc<TestStore>),
+    id: Option<u64>,
+    random: &mut Random,
+) -> Life {
+    let (life, part) = open_life(medium, config, stores, id, random).await;
+    life.volume.flash.take(Some(part));
+    life
+}
+
+/// Opens a volume, and looks what another life left on flash, which it does not have yet.
+async fn open_life(
+    medium: FlashMedium,
     mut config: VolumeConfig,
     (store, device): (Arc<TestStore>, Arc<TestStore>),
     id: Option<u64>,
     random: &mut Random,
-) -> Life {
+) -> (Life, FlashPart) {
     let place = FlashPlace { range: 0..PART, block_bytes: BLOCK as u32, shards: config.shards, id };
     let version: Version = Shared(Arc::clone(&store)).version().await.unwrap();
     let (rule, new) = ("250blk,rule=access".parse().unwrap(), random.next_u64());
     let (part, id, found) = FlashPart::with_journals(medium, rule, &place, version, new).await;
-    config.flash_part = Some(part);
+    (config.flash_bytes, config.awaits_flash) = (PART, true);
     let volume = open(config, &store);
-    Life { volume, store, device, id, found }
+    (Life { volume, store, device, id, found }, part)
 }
 
 /// A life with nothing before it.
@@ -95,8 +109,8 @@ async fn check(life: &Life, what: &str) -> u64 {
     life.volume.stats().flash.unwrap().hits - before
 }
 
-/// Some requests at a time, until there were so many and for so long.
-async fn work(life: &Life, count: u32, random: &mut Random) {
+/// Makes so many requests, some at a time. Returns those that have not ended.
+async fn work(life: &Life, count: u32, random: &mut Random) -> Vec<oneshot::Receiver<Outcome>> {
     let mut open = Vec::new();
     for step in 0..count {
         let block = if random.one_in(2) { random.below(300) } else { random.below(BLOCKS) };
@@ -114,6 +128,7 @@ async fn work(life: &Life, count: u32, random: &mut Random) {
             open.swap_remove(random.below(8) as usize).await.unwrap().unwrap();
         }
     }
+    open
 }
 
 /// Lives that follow each other, each ended at any moment, by a kill or a power cut.
@@ -127,11 +142,32 @@ async fn lives(way: Write, shards: u32, mut random: Random) {
         }
         let mut config = config(16, "lru");
         (config.write, config.shards) = (way, shards);
-        let life = begin_life(config, store, device, id, &mut random).await;
+        let medium = FlashMedium::new(Arc::new(Shared(Arc::clone(&device))));
+        let (life, part) = open_life(medium, config, (store, device), id, &mut random).await;
         if id.is_some() {
             warm += life.found.clone().unwrap_or_else(|why| panic!("{what}: {why}"));
             assert_eq!(Some(life.id), id);
+        }
+        // What lies on flash may be known late, when blocks are dirty and changes wait.
+        let late = Duration::from_millis(if random.one_in(2) { random.below(100) } else { 0 });
+        let taking = {
+            let volume = Arc::clone(&life.volume);
+            tokio::spawn(async move {
+                tokio::time::sleep(late).await;
+                volume.flash.take(Some(part));
+            })
+        };
+        if late.is_zero() {
+            taking.await.unwrap();
             check(&life, &what).await;
+        } else {
+            let (taken, open) = tokio::join!(taking, work(&life, 60, &mut random));
+            taken.unwrap();
+            for request in open {
+                request.await.unwrap().unwrap();
+            }
+            flush(&life.volume).await.unwrap();
+            check(&life, &format!("{what}, late")).await;
         }
         // Every other life lasts until copies are in the journal, however busy the machine is.
         let (wanted, ms) = match round % 2 {
@@ -141,7 +177,7 @@ async fn lives(way: Write, shards: u32, mut random: Random) {
         let until = Instant::now() + Duration::from_millis(ms);
         let durable = || life.volume.stats().flash.unwrap().durable;
         while Instant::now() < until && durable() < wanted {
-            work(&life, 20, &mut random).await;
+            drop(work(&life, 20, &mut random).await);
         }
         (store, device) = cut(&life, random.one_in(2), &mut random);
         id = Some(life.id);
@@ -361,6 +397,79 @@ async fn what_was_dropped_stays_away() {
         let next = begin_life(config, store, device, Some(life.id), &mut random).await;
         check(&next, &what).await;
     }
+}
+
+/// Before it is known what lies on flash, reads are answered, and nothing changes the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_changes_wait_until_it_is_known_what_lies_on_flash() {
+    let mut random = Random::new(seed());
+    let first = first_life(config(16, "lru"), &mut random).await;
+    put_on_flash(&first).await;
+    first.volume.close().await.unwrap();
+    let (store, device) = cut(&first, false, &mut random);
+    let medium = FlashMedium::new(Arc::new(Shared(Arc::clone(&device))));
+    let (id, stores) = (Some(first.id), (store, device));
+    let (life, part) = open_life(medium, config(16, "lru"), stores, id, &mut random).await;
+    assert!(life.found.clone().unwrap() >= 150, "{:?}", life.found);
+    let before = life.store.live();
+    let mut changes = vec![
+        begin(&life.volume, write_of(vec![1; BLOCK as usize]), 0, BLOCK),
+        begin(&life.volume, ZERO, 10 * BLOCK, 30 * BLOCK),
+        begin(&life.volume, Command::Trim, 50 * BLOCK, BLOCK),
+    ];
+    for block in 100..BLOCKS {
+        let data = read(&life.volume, block * BLOCK, BLOCK).await.unwrap();
+        assert!(data == before[(block * BLOCK) as usize..][..BLOCK as usize], "block {block}");
+    }
+    let dropping = tokio::spawn({
+        let volume = Arc::clone(&life.volume);
+        async move { volume.drop_cached().await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(changes.iter_mut().all(|change| change.try_recv().is_err()) && !dropping.is_finished());
+    assert!(life.store.live() == before);
+    life.volume.flash.take(Some(part));
+    for change in changes {
+        change.await.unwrap().unwrap();
+    }
+    dropping.await.unwrap().unwrap();
+    assert_eq!(check(&life, "after the drop").await, 0);
+    // A volume that gets none after all goes on, too.
+    let medium = FlashMedium::new(Arc::new(Shared(Arc::clone(&life.device))));
+    let stores = cut(&life, false, &mut random);
+    let (last, _) = open_life(medium, config(16, "lru"), stores, None, &mut random).await;
+    let mut change = begin(&last.volume, write_of(vec![2; BLOCK as usize]), 0, BLOCK);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(change.try_recv().is_err());
+    last.volume.flash.take(None);
+    change.await.unwrap().unwrap();
+    last.volume.close().await.unwrap();
+}
+
+/// A client was told that its write failed, since that waited too long; it reaches the store when
+/// it is known what lies on flash, and ends the copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_change_ends_its_copy() {
+    let mut random = Random::new(seed());
+    let first = first_life(config(16, "lru"), &mut random).await;
+    put_on_flash(&first).await;
+    first.volume.close().await.unwrap();
+    let stores = cut(&first, false, &mut random);
+    let medium = FlashMedium::new(Arc::new(Shared(Arc::clone(&stores.1))));
+    let limited =
+        VolumeConfig { store_timeout: Some(Duration::from_millis(100)), ..config(16, "lru") };
+    let (life, part) = open_life(medium, limited, stores, Some(first.id), &mut random).await;
+    let late = |block| begin(&life.volume, write_of(vec![7; BLOCK as usize]), block * BLOCK, BLOCK);
+    for (block, answer) in (0..200).map(late).collect::<Vec<_>>().into_iter().enumerate() {
+        assert!(answer.await.unwrap().is_err(), "block {block}");
+    }
+    life.volume.flash.take(Some(part));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while life.store.live()[..(200 * BLOCK) as usize].iter().any(|&byte| byte != 7) {
+        assert!(Instant::now() < deadline, "the writes do not reach the store");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    check(&life, "after the writes").await;
 }
 
 /// However long a commit takes, what waits for it goes on.

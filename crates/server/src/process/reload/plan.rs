@@ -10,7 +10,7 @@ use undercroft_text::Bytes;
 
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::http::token;
-use crate::process::change::has_room;
+use crate::process::flash_changes::FlashPlan;
 use crate::process::lending::States;
 use crate::process::memory_limit;
 use crate::process::opener::First;
@@ -32,8 +32,10 @@ pub(super) struct Plan {
     /// The volumes whose stores are away, as they will be.
     pub(super) pending: Vec<VolumeConfig>,
     /// New volumes, and what came of opening them; `None`: that has to wait until a volume is
-    /// removed, which may use the same store.
+    /// removed, which may use the same store, or until there is another device for flash.
     pub(super) added: Vec<(VolumeConfig, Option<First>)>,
+    /// What becomes of the level on flash.
+    pub(super) flash: FlashPlan,
     /// All volumes as they will be.
     volumes: Vec<VolumeConfig>,
     /// While this is held nothing is lent.
@@ -53,7 +55,8 @@ impl Plan {
         if let Err(why) = files_are_good(&running.config, next) {
             refuse(None, why);
         }
-        let mut plan = Plan::default();
+        let flash = running.flash.planned(&running.config, next);
+        let mut plan = Plan { flash, ..Plan::default() };
         let (stay, go): (Vec<_>, Vec<_>) = running
             .config
             .volumes
@@ -89,16 +92,18 @@ impl Plan {
         plan.caches.sort_by_key(grows);
         let total = next.is_cache_given.then_some(next.cache_bytes);
         for after in &plan.caches {
-            if let Err(why) =
-                if grows(after) { has_room(&plan.volumes, after, total) } else { Ok(()) }
-            {
+            if let Err(why) = if grows(after) {
+                memory_limit::has_room(&plan.volumes, after, total)
+            } else {
+                Ok(())
+            } {
                 refuse(Some(&after.name), why);
             }
             replace(&mut plan.volumes, after);
         }
         for after in &plan.pending {
             let total = next.cache_bytes.max(running.config.cache_bytes);
-            if let Err(why) = has_room(&plan.volumes, after, Some(total)) {
+            if let Err(why) = memory_limit::has_room(&plan.volumes, after, Some(total)) {
                 refuse(Some(&after.name), why);
             }
             replace(&mut plan.volumes, after);
@@ -108,6 +113,10 @@ impl Plan {
                 refuse(Some(&new.name), format!("is not added: {why}"));
             }
             plan.volumes.push(new.clone());
+        }
+        for volume in plan.volumes.iter_mut().filter(|_| plan.flash != FlashPlan::Nothing) {
+            let next = next.volumes.iter().find(|next| next.name == volume.name);
+            next.into_iter().for_each(|next| volume.take_flash(next));
         }
         if plan.needs_room() && refusals.is_empty() {
             plan.prepare(running, &mut refusals).await;
@@ -124,7 +133,10 @@ impl Plan {
         if let Err(error) = memory_limit::check(&self.volumes) {
             return refusals.push(Refusal { volume: None, why: error.to_string() });
         }
-        self.open_added(running, self.removed.is_empty(), refusals).await;
+        // Opened later, they get the parts that there are then.
+        if self.flash == FlashPlan::Nothing {
+            self.open_added(running, self.removed.is_empty(), refusals).await;
+        }
         if refusals.is_empty() {
             match running.lending.take_back(&running.exports).await {
                 Ok(guard) => self.nothing_is_lent = Some(guard),
@@ -193,7 +205,8 @@ impl Plan {
     }
 
     fn needs_room(&self) -> bool {
-        !self.caches.is_empty() || !self.added.is_empty()
+        let has_flash = self.flash != FlashPlan::Nothing;
+        has_flash || !self.caches.is_empty() || !self.added.is_empty()
     }
 
     /// Closes what was opened and is not served.

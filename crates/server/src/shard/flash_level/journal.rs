@@ -53,6 +53,11 @@ impl FlashLevel {
         if journal.durable() < ends { Gate::Shut } else { Gate::Open }
     }
 
+    /// Ends the copies of these blocks, which are changing, or which the store does not have yet.
+    pub(crate) fn end_copies(&mut self, blocks: &RangeInclusive<u64>) {
+        self.level.flash.discard_all(blocks);
+    }
+
     /// The slots that were written since this was last called, with their blocks.
     pub(crate) fn take_written(&mut self) -> Vec<(Slot, u64)> {
         self.written.drain().collect()
