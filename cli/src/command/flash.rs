@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use undercroft_nbd::Uri;
 use undercroft_server::process::{
-    FirstPage, FlashChange, first_page, flash_over_nbd, format, parts,
+    FirstPage, FlashChange, check_part, first_page, flash_over_nbd, format, parts,
 };
 use undercroft_store::{Backlog, FileOptions, FileStore, LogStore, OpenOptions, StoreSpec};
 use undercroft_text::Bytes;
@@ -33,6 +33,12 @@ pub(crate) enum Command {
     /// What a file or device is
     Info {
         /// The file or device
+        path: PathBuf,
+    },
+    /// Read the blocks that a restart would find on a file or device, and compare them with their
+    /// checks: whether the drive has changed any
+    Check {
+        /// The file or device, which no server uses now
         path: PathBuf,
     },
     /// Have a running server use its device again, which was removed, was dead, or had failed: the
@@ -88,6 +94,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
             format(path, size.0).map_err(failed)?;
             writeln!(out, "{name}: {size} for flash")?;
         }
+        Command::Check { path } => check(&mut out, path)?,
         Command::AcceptLoss { store, yes } => accept_loss(&mut out, store, *yes)?,
         Command::Info { path } => {
             let name = path.display();
@@ -119,6 +126,34 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Reads and compares the blocks of all parts.
+fn check(out: &mut impl Write, path: &Path) -> Result<(), Error> {
+    let name = path.display();
+    let failed = |what: String| Error::Work(format!("{name}: {what}"));
+    let FirstPage::Ours(own) = first_page(path).map_err(failed)? else {
+        return Err(failed("is no flash of this version, so nothing can be checked".to_owned()));
+    };
+    let options = FileOptions { read_only: true, must_exist: true, ..FileOptions::default() };
+    let device = FileStore::open(path, &options).map_err(|error| failed(error.to_string()))?;
+    let (parts, mut wrong) = (parts(path, own.bytes).map_err(failed)?, 0);
+    if parts.all().is_empty() {
+        writeln!(out, "{name}: nothing that a restart would find")?;
+    }
+    for part in parts.all() {
+        match runtime()?.block_on(check_part(&device, part)) {
+            Ok((blocks, damaged)) => {
+                wrong += damaged;
+                writeln!(out, "{name}: volume {}: {blocks} blocks, {damaged} damaged", part.name)?;
+            }
+            Err(why) => {
+                wrong += 1;
+                writeln!(out, "{name}: volume {}: {why}", part.name)?;
+            }
+        }
+    }
+    if wrong == 0 { Ok(()) } else { Err(failed("is not as it was written".to_owned())) }
 }
 
 /// What waits in a write log. `None`: the file is none.

@@ -180,6 +180,22 @@ async fn a_restart_finds_what_lay_on_flash() {
     }
     assert_eq!(server.stop(), 0);
 
+    // What the drive has changed is found without a server, too.
+    let check = || {
+        let output = place.undercroft("flash check flash");
+        (output.status.code(), text(&output.stdout))
+    };
+    let (code, said) = check();
+    assert!(code == Some(0) && said.ends_with(" blocks, 0 damaged\n"), "{said}");
+    let good = place.read("flash");
+    let mut bad = good.clone();
+    // In the midst of the slots.
+    bad[3 << 20..].iter_mut().for_each(|byte| *byte ^= 1);
+    fs::write(place.path("flash"), bad).unwrap();
+    let (code, said) = check();
+    assert!(code == Some(1) && !said.ends_with(" blocks, 0 damaged\n"), "{said}");
+    fs::write(place.path("flash"), good).unwrap();
+
     data[..4096].copy_from_slice(&seeded("somebody else").bytes(4096));
     place.write("v.img", &data);
     let server = place.serve(&warm);
@@ -262,11 +278,13 @@ async fn it_comes_and_goes_while_a_client_works() {
         let mut random = seeded("comes and goes");
         let mut data = random.bytes((BLOCKS * BLOCK) as usize);
         place.write("v.img", &data);
+        let configure_parts = |flash: &str, rest: &str| {
+            let volume = "[[volume]]\nname = 'v'\nstore = 'file:v.img'\npolicy = 'lru'\n";
+            place.write("undercroft.toml", format!("cache = '1MiB'\n{flash}{volume}{rest}"));
+        };
         let configure = |flash: &str| {
             let part = if flash.is_empty() { "" } else { "flash = '2MiB'\n" };
-            let volume = "[[volume]]\nname = 'v'\nstore = 'file:v.img'\ncache = '128KiB'\n\
-                          policy = 'lru'\n";
-            place.write("undercroft.toml", format!("{flash}{volume}{part}"));
+            configure_parts(flash, &format!("cache = '128KiB'\n{part}"));
         };
         let option =
             |name: &str| format!("flash = '{name},size=4MiB,budget=off,restart={restart}'\n");
@@ -315,8 +333,17 @@ async fn it_comes_and_goes_while_a_client_works() {
         work(true, "added").await;
         let said = refused("flash add");
         assert!(said.contains("remove it first"), "{said}");
+        // A mount point may be empty.
+        assert!(order("flash remove").contains("removed, and closed\n"));
+        fs::remove_file(place.path("flash")).unwrap();
+        let log = server.reload("reloaded");
+        assert!(log.contains("flash") && !place.path("flash").exists(), "{log}");
+        assert!(order("flash add").contains("added, and empty\n"));
+        work(true, "added again").await;
 
         let set = |what: &str| place.undercroft(&format!("set {} v {what}", server.uri("")));
+        let hits = flash(&server, "hits");
+        assert!(set("flash=2MiB").status.success() && flash(&server, "hits") == hits, "as it was");
         assert!(set("flash=off").status.success());
         work(false, "off").await;
         let said = text(&set("flash=4MiB").stderr);
@@ -344,6 +371,13 @@ async fn it_comes_and_goes_while_a_client_works() {
         server.reload("reloaded");
         assert!(!is_open("flash") && is_open("other"));
         work(true, "another").await;
+        // Cache and flash at once, which stay so when nothing changes any more.
+        configure_parts(&option("other"), "cache = '192KiB'\nflash = '1MiB'\n");
+        server.reload("reloaded");
+        work(true, "with another cache").await;
+        let hits = flash(&server, "hits");
+        server.reload("reloaded");
+        assert!(flash(&server, "hits") >= hits, "the level begins anew");
         configure("");
         let log = server.reload("reloaded");
         assert!(log.contains("flash is used no more"), "{log}");

@@ -74,11 +74,12 @@ fn read(device: &File, byte: u64, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The value of a future that never waits.
+/// The value of a future that waits for nothing.
 fn now<T>(future: impl Future<Output = T>) -> T {
-    let mut context = Context::from_waker(Waker::noop());
-    match std::pin::pin!(future).poll(&mut context) {
-        Poll::Ready(value) => value,
-        Poll::Pending => unreachable!("it reads at once"),
+    let (mut context, mut future) = (Context::from_waker(Waker::noop()), std::pin::pin!(future));
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
     }
 }

@@ -145,7 +145,8 @@ pub(crate) fn read_table(
     table: u64,
 ) -> Option<impl Iterator<Item = Option<(u64, u16)>>> {
     let is_named = number(page, 0, 8) == table && open(page, TABLE, id)?.1 == place;
-    let copies = page[ENTRIES_AT..].chunks_exact(8).map(|bytes| number(bytes, 0, 8));
+    let number_of = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+    let copies = page[ENTRIES_AT..].chunks_exact(8).map(number_of);
     is_named.then(|| copies.map(|copy| (copy & NONE == 0).then(|| copy_of(copy))))
 }
 

@@ -18,8 +18,9 @@
 //! Not here: what must be true of the device and the store (the rules in `journal.rs`).
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
+use std::task::Poll;
 
 use crate::directory::{Directory, Slot};
 use crate::journal::{Journal, pages_of};
@@ -28,8 +29,11 @@ use crate::recorded::Recorded;
 use crate::slots::Slots;
 use crate::superblock::PAGE_BYTES;
 
-/// Pages that are read at once, and looked at before the next ones are read.
-const AT_ONCE: u64 = 32;
+/// Pages that are read at once, while those before them are looked at.
+const AT_ONCE: u64 = 128;
+
+/// Sets that are looked at for blocks in two slots before others have a turn: some milliseconds.
+const SETS_AT_ONCE: u32 = 1 << 12;
 
 /// Why nothing was found after a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +56,7 @@ impl<E: fmt::Display> fmt::Display for NotWarm<E> {
 impl<E: fmt::Debug + fmt::Display> std::error::Error for NotWarm<E> {}
 
 /// Reads what lies on flash: from a part's metadata, with `read(byte, length)`, into empty slots.
+/// One that reads before it is awaited is ahead by as much as is looked at at once.
 /// Sync the device before. The slots must have the seed and the number that they had before, for
 /// as long as the part has this `id`. Returns the stamp of the last commit too; `None`: there was
 /// none yet.
@@ -123,10 +128,27 @@ pub async fn recover<E, F: Future<Output = Result<Vec<u8>, E>>>(
     // A block is in two slots if it went from one to the other, the records say neither, and the
     // table knows of the second. Both have what the store has, or else the first one's end would be
     // durable. One of them ends, with a record, so that it is not found another time.
-    for slot in recorded.slots.doubles() {
-        recorded.empty(slot);
+    let sets = recorded.slots.sets();
+    for first in (0..sets).step_by(SETS_AT_ONCE as usize) {
+        for slot in recorded.slots.doubles(first..first.saturating_add(SETS_AT_ONCE)) {
+            recorded.empty(slot);
+        }
+        pause().await;
     }
     Ok((recorded, newest.map(|(_, stamp)| stamp)))
+}
+
+/// Gives others on this thread a turn.
+async fn pause() {
+    let mut is_over = false;
+    poll_fn(|context| match std::mem::replace(&mut is_over, true) {
+        true => Poll::Ready(()),
+        false => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 fn cold<T, E>(why: String) -> Result<T, NotWarm<E>> {
@@ -169,10 +191,16 @@ impl<R> Reader<R> {
     where
         R: FnMut(u64, usize) -> F,
     {
-        for start in range.clone().step_by(AT_ONCE as usize) {
-            let count = AT_ONCE.min(range.end - start);
+        let mut begin = |start: u64| {
+            let count = AT_ONCE.min(range.end.saturating_sub(start));
             let byte = (first + start) * PAGE_BYTES as u64;
-            let read = (self.0)(byte, count as usize * PAGE_BYTES).await.map_err(NotWarm::Read)?;
+            (count > 0).then(|| (self.0)(byte, count as usize * PAGE_BYTES))
+        };
+        let mut next = begin(range.start);
+        for start in range.clone().step_by(AT_ONCE as usize) {
+            let Some(read) = next.take() else { break };
+            let read = read.await.map_err(NotWarm::Read)?;
+            next = begin(start + AT_ONCE);
             for (index, bytes) in (start..).zip(read.chunks_exact(PAGE_BYTES)) {
                 page(index, bytes)?;
             }

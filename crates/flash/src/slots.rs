@@ -16,6 +16,8 @@
 //!
 //! Invariant: a block is in at most one slot, of its own set.
 
+use std::ops::Range;
+
 use undercroft_random::hash;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -74,7 +76,12 @@ impl Slots {
         }
     }
 
-    fn slots_of(&self, set: u32) -> std::ops::Range<usize> {
+    /// Number of sets.
+    pub fn sets(&self) -> u32 {
+        self.sets
+    }
+
+    fn slots_of(&self, set: u32) -> Range<usize> {
         let first = (set * self.ways) as usize;
         first..first + self.ways as usize
     }
@@ -116,16 +123,22 @@ impl Slots {
         }
     }
 
-    /// The slots whose block lies in an earlier slot of its set too. There are none unless
-    /// [`restore`](Self::restore) put it there.
-    pub fn doubles(&self) -> Vec<Slot> {
-        let mut doubles = Vec::new();
-        for set in 0..self.sets {
+    /// The slots of these sets whose block lies in an earlier slot of its set too. There are none
+    /// unless [`restore`](Self::restore) put it there.
+    pub fn doubles(&self, sets: Range<u32>) -> Vec<Slot> {
+        let (mut doubles, mut sorted) = (Vec::new(), Vec::new());
+        for set in sets.start..sets.end.min(self.sets) {
             let taken = self.slots_of(set).filter(|&slot| self.states[slot] & TAKEN != 0);
-            let mut rests: Vec<_> = taken.map(|slot| (self.rests[slot], slot as Slot)).collect();
-            rests.sort_unstable();
-            let pairs = rests.windows(2).filter(|pair| pair[0].0 == pair[1].0);
-            doubles.extend(pairs.map(|pair| pair[1].1));
+            sorted.clear();
+            sorted.extend(taken.clone().map(|slot| self.rests[slot]));
+            sorted.sort_unstable();
+            let pairs = sorted.windows(2).filter(|pair| pair[0] == pair[1]);
+            let mut twice: Vec<_> = pairs.map(|pair| pair[0]).collect();
+            twice.dedup();
+            for rest in twice {
+                let slots = taken.clone().filter(|&slot| self.rests[slot] == rest);
+                doubles.extend(slots.skip(1).map(|slot| slot as Slot));
+            }
         }
         doubles
     }
@@ -245,8 +258,10 @@ impl Numbers {
             x = x.wrapping_mul(FACTOR) & self.mask;
             x ^= x >> self.bits.div_ceil(2);
         }
-        let set = ((u128::from(x) * u128::from(self.sets)) >> self.bits) as u32;
-        Some((set, (x - self.first(set)) as u32))
+        // The rest is `x - self.first(set)`, without a division of 128 bits.
+        let product = u128::from(x) * u128::from(self.sets);
+        let rest = (product as u64 & self.mask) / u64::from(self.sets);
+        Some(((product >> self.bits) as u32, rest as u32))
     }
 
     /// The block of a set with this rest.

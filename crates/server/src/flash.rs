@@ -16,8 +16,8 @@ use tokio::sync::Semaphore;
 use undercroft_flash::FlashSpec;
 use undercroft_store::Store;
 
-pub use journals::FlashPlace;
 pub(crate) use journals::{APART_NS, FlashJournals, STAMP_MAX_NS, read};
+pub use journals::{FlashPlace, check_part};
 
 /// Blocks that are written to a device at a time; more would make its reads wait.
 const WRITES_AT_ONCE: usize = 4;

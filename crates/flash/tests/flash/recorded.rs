@@ -350,10 +350,10 @@ fn a_slot_is_restored() {
         }
     }
     assert!(!after.restore(0, u64::MAX, 0) && !after.restore(0, after.limit(), 0));
-    assert!(after.doubles().is_empty());
+    assert!(after.doubles(0..u32::MAX).is_empty());
     assert_eq!(after.touch(0), Evidence::WasThere);
     let block = after.block_in(0).unwrap();
     assert!(after.restore(9, block, 0));
-    assert_eq!(after.doubles(), [9]);
+    assert_eq!(after.doubles(0..u32::MAX), [9]);
     after.validate().unwrap_err();
 }

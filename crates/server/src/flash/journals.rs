@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use undercroft_flash::{FlashSpec, Recorded, Slots, Stamp, metadata_bytes, slots_beside_journal};
+use undercroft_flash::{
+    Directory as _, FlashSpec, Part, Recorded, Slots, Stamp, check_of, metadata_bytes,
+    slots_beside_journal,
+};
 use undercroft_store::{Store, Version};
 
 use crate::flash::{FlashMedium, FlashPart};
@@ -20,6 +23,9 @@ use crate::lock::sleep_lock;
 /// How long it may take to read what an earlier server left, and how many slots take a second more.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SLOTS_A_SECOND: u32 = 1 << 22;
+
+/// Slots that are read at once to be checked.
+const CHECKED_AT_ONCE: u32 = 64;
 
 /// How far ahead a stamp reaches at most, and how coarse the times of a store may be: a change that
 /// is made after both is noticed by whoever reads the stamp. In nanoseconds.
@@ -135,8 +141,13 @@ async fn recover(
     let (mut all, mut has_stamp, mut until_ns) = (Vec::new(), false, 0);
     for shard in 0..place.shards {
         let (first, (empty, id)) = (place.first(shard, slots), place.directory(shard, id));
-        let read = |byte, length| read(&*medium.store, first + byte, length);
-        let recovered = undercroft_flash::recover(id, empty, read).await;
+        // Each in a task, so that one goes on while the pages before it are looked at.
+        let read_page = |byte, length| {
+            let store = Arc::clone(&medium.store);
+            let task = tokio::spawn(async move { read(&*store, first + byte, length).await });
+            async move { task.await.map_err(io::Error::other)? }
+        };
+        let recovered = undercroft_flash::recover(id, empty, read_page).await;
         let (recorded, stamp) = recovered.map_err(|error| error.to_string())?;
         // The first shard has it, when any has something; those of others may be older.
         let admits = |stamp: Stamp| stamp.admits(version.identity, version.changed_ns);
@@ -151,6 +162,42 @@ async fn recover(
         all.push(recorded);
     }
     Ok((all, until_ns))
+}
+
+/// Reads all blocks of a part that a start would find, as far as the device goes, and compares them
+/// with their checks. Returns how many there are, and how many of them are damaged.
+///
+/// # Errors
+/// The device cannot be read, or what its journal says cannot be believed.
+pub async fn check_part(device: &dyn Store, part: &Part) -> Result<(u64, u64), String> {
+    let range = part.first_byte..part.first_byte + part.bytes;
+    let (block_bytes, shards, id) = (part.block_bytes, part.shards.max(1), part.id);
+    let place = FlashPlace { range, block_bytes, shards, id: Some(id) };
+    let (slots, length) = (place.slots(), u64::from(block_bytes));
+    let (mut found, mut damaged) = (0, 0);
+    for shard in 0..shards {
+        let (first, (empty, id)) = (place.first(shard, slots), place.directory(shard, id));
+        let read_page = |byte, length| read(device, first + byte, length);
+        let recovered = undercroft_flash::recover(id, empty, read_page).await;
+        let (recorded, _) = recovered.map_err(|error| error.to_string())?;
+        let first = place.first(shards, slots) + u64::from(shard) * u64::from(slots) * length;
+        let capacity = recorded.capacity();
+        for from in (0..capacity).step_by(CHECKED_AT_ONCE as usize) {
+            let these = from..capacity.min(from + CHECKED_AT_ONCE);
+            if these.clone().all(|slot| recorded.block_in(slot).is_none()) {
+                continue;
+            }
+            let bytes = u64::from(these.end - these.start) * length;
+            let data = read(device, first + u64::from(from) * length, bytes as usize).await;
+            let data = data.map_err(|error| error.to_string())?;
+            for (slot, data) in these.zip(data.chunks_exact(block_bytes as usize)) {
+                let Some(block) = recorded.block_in(slot) else { continue };
+                found += 1;
+                damaged += u64::from(check_of(block, data) != recorded.slots().check_in(slot));
+            }
+        }
+    }
+    Ok((found, damaged))
 }
 
 /// Reads so many bytes of a device from a byte on.

@@ -80,7 +80,11 @@ impl Running {
         let now = self.config.volumes[at].clone();
         let next = Settings::changed(&now, &options).map_err(SetError::Wrong)?;
         self.config.validate_access(&next).map_err(SetError::Wrong)?;
-        let part = self.flash.planned_part(&self.config, at, &next, &volume);
+        let is_about_flash = options.iter().any(|option| option.starts_with("flash="));
+        let part = match is_about_flash {
+            true => self.flash.planned_part(&self.config, at, &next, &volume),
+            false => Ok(None),
+        };
         let part = part.map_err(SetError::Failed)?;
         let goes_on = self.set_cache(at, &next).await.map_err(SetError::Failed)?;
         self.change_write_back(at, &next);
@@ -167,7 +171,8 @@ impl Running {
         let (name, cache) = (after.name.clone(), Bytes(after.cache_bytes()));
         let (policy, placement) = (after.policy.to_string(), after.placement.to_string());
         tracing::info!(volume = name, %cache, policy, placement, "its cache has changed");
-        self.replace_config(after);
+        let now = self.config.volumes.iter_mut().find(|now| now.name == after.name);
+        now.into_iter().for_each(|now| now.take_cache(&after));
         self.config.cache_bytes = self.config.cache_bytes.max(self.config.assigned());
         Ok(goes_on)
     }
@@ -223,9 +228,11 @@ async fn set_flash(running: &mut Running, comes: bool) -> Result<String, String>
             running.opening.clear();
             let volumes = open_volumes(running);
             let done = match comes {
-                true => {
-                    running.flash.add(&running.config, &volumes).await.map(|()| "added, and empty")
-                }
+                true => running
+                    .flash
+                    .add(&running.config, true, &volumes)
+                    .await
+                    .map(|()| "added, and empty"),
                 false if running.flash.remove(&volumes).await => Ok("removed, and closed"),
                 false => Ok("removed; it stays open until it has answered all requests"),
             };
@@ -262,8 +269,8 @@ async fn drop_cached(volume: &Arc<Volume>) -> Result<String, String> {
         }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!(
-            "volume '{name}' waits for requests that its store has not answered; what is cached is \
-             dropped as soon as they are, unless blocks are dirty by then"
+            "volume '{name}' waits for requests that its store or flash has not answered; what is \
+             cached is dropped as soon as they are, unless blocks are dirty by then"
         )),
     }
 }

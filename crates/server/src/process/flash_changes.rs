@@ -43,7 +43,7 @@ impl ServerFlash {
         surroundings: &Surroundings,
     ) -> Result<Self, ServeError> {
         let device = match config {
-            Some(config) => Some(FlashDevice::open(config, surroundings).await?),
+            Some(config) => Some(FlashDevice::open(config, true, surroundings).await?),
             None => None,
         };
         Ok(Self { device, surroundings: surroundings.clone() })
@@ -60,17 +60,42 @@ impl ServerFlash {
 
     /// What a reload changes: the device if it is another one, or is used no more; otherwise the
     /// parts of volumes whose own options say something else.
-    pub(crate) fn planned(&self, now: &ServerConfig, next: &ServerConfig) -> FlashPlan {
-        if now.flash != next.flash || next.flash.is_some() && !self.is_used() {
-            return FlashPlan::Device;
-        }
-        let is_other = |next: &&VolumeConfig| {
-            let now = now.volumes.iter().find(|now| now.name == next.name);
-            now.is_some_and(|now| now.flash != next.flash)
+    ///
+    /// # Errors
+    /// There is no room for the parts.
+    pub(crate) fn planned(
+        &self,
+        now: &ServerConfig,
+        next: &ServerConfig,
+        volumes: &[Arc<Volume>],
+    ) -> Result<FlashPlan, String> {
+        let Some(device) = self.device.as_ref().filter(|device| device.is_used()) else {
+            let is_there = now.flash.is_some() || next.flash.is_some();
+            return Ok(if is_there { FlashPlan::Device } else { FlashPlan::Nothing });
         };
-        let parts: Vec<_> =
-            next.volumes.iter().filter(is_other).map(|next| next.name.clone()).collect();
-        if parts.is_empty() { FlashPlan::Nothing } else { FlashPlan::Parts(parts) }
+        if now.flash != next.flash {
+            return Ok(FlashPlan::Device);
+        }
+        let (mut parts, mut asked, mut kept) = (Vec::new(), 0, 0);
+        for next in &next.volumes {
+            let Some(now) = now.volumes.iter().find(|now| now.name == next.name) else { continue };
+            let open = volumes.iter().find(|volume| volume.config().name == next.name);
+            let lacks = open.is_some_and(|volume| volume.flash.is_lacking());
+            // What did not fit before is tried again.
+            if now.flash != next.flash || lacks && next.flash_bytes > 0 {
+                parts.push(next.name.clone());
+                asked += open.map_or(0, |_| next.flash_bytes);
+            } else {
+                kept += open.map_or(0, |volume| volume.now().flash_bytes);
+            }
+        }
+        // Not what is free now: requests may be there still, and end.
+        let room = device.capacity().saturating_sub(kept);
+        if asked > room {
+            let (asked, free) = (Bytes(asked), Bytes(room));
+            return Err(format!("flash: volumes ask for {asked}, and {free} are free for them"));
+        }
+        Ok(if parts.is_empty() { FlashPlan::Nothing } else { FlashPlan::Parts(parts) })
     }
 
     /// Does what a reload has planned. `volumes`: those that are open.
@@ -96,8 +121,10 @@ impl ServerFlash {
         match plan {
             FlashPlan::Nothing => Ok(()),
             FlashPlan::Device => {
+                // One that was removed may have been below a mount point that is empty now.
+                let makes = now.flash != next.flash;
                 now.flash.clone_from(&next.flash);
-                self.add(now, volumes).await
+                self.add(now, makes, volumes).await
             }
             FlashPlan::Parts(_) => {
                 let meant = volumes.iter().filter(|volume| is_meant(&volume.config().name));
@@ -123,13 +150,14 @@ impl ServerFlash {
     }
 
     /// Opens the configured device, after one that there may be was removed, and gives the volumes
-    /// their parts.
+    /// their parts. `makes`: a file that is not there is made.
     ///
     /// # Errors
     /// It cannot be opened, is dead, needs more memory than there is, or has no part for a volume.
     pub(crate) async fn add(
         &mut self,
         now: &ServerConfig,
+        makes: bool,
         volumes: &[Arc<Volume>],
     ) -> Result<(), String> {
         self.remove(volumes).await;
@@ -139,7 +167,7 @@ impl ServerFlash {
         }
         let Some(config) = &now.flash else { return Ok(()) };
         memory_limit::check(&now.volumes).map_err(|error| error.to_string())?;
-        let opened = FlashDevice::open(config, &self.surroundings).await;
+        let opened = FlashDevice::open(config, makes, &self.surroundings).await;
         self.device = Some(opened.map_err(|error| error.to_string())?);
         let name = config.path.display();
         if !self.is_used() {
@@ -181,9 +209,6 @@ impl ServerFlash {
         volume: &Volume,
     ) -> Result<Option<VolumeConfig>, String> {
         let now = &config.volumes[at];
-        if now.flash == next.flash {
-            return Ok(None);
-        }
         let bytes = match next.flash {
             CacheShare::Off => 0,
             CacheShare::Bytes(bytes) => VolumeConfig::whole_flash_bytes(bytes),
@@ -191,6 +216,10 @@ impl ServerFlash {
                 return Err("flash: a size, or off; only a reload divides what is left".to_owned());
             }
         };
+        let own = if volume.flash.is_lacking() { 0 } else { volume.now().flash_bytes };
+        if now.flash == next.flash && bytes == own {
+            return Ok(None);
+        }
         let after = VolumeConfig { flash_bytes: bytes, ..next.clone() };
         if bytes == 0 {
             return Ok(Some(after));
@@ -201,7 +230,6 @@ impl ServerFlash {
         let Some(device) = self.device.as_ref().filter(|device| device.is_used()) else {
             return Err("there is no level on flash now".to_owned());
         };
-        let own = if volume.flash.is_there() { volume.now().flash_bytes } else { 0 };
         let (asked, free) = (bytes, device.free_bytes() + own);
         if asked > free {
             let (asked, free) = (Bytes(asked), Bytes(free));
@@ -240,8 +268,11 @@ pub(crate) enum FlashPlan {
     Device,
 }
 
-/// Bytes of flash that a volume is configured with.
+/// Bytes of flash that a volume is configured with; none if it is being closed.
 fn bytes_of(config: &ServerConfig, volume: &Volume) -> u64 {
+    if volume.answers.is_closing() {
+        return 0;
+    }
     let found = config.volumes.iter().find(|it| it.name == volume.config().name);
     found.map_or(0, |found| found.flash_bytes)
 }

@@ -51,18 +51,21 @@ pub(crate) struct FlashDevice {
 
 impl FlashDevice {
     /// Opens a device. A server goes on without one that is dead, since flash has only copies: no
-    /// volume gets a part of it.
+    /// volume gets a part of it. `makes`: a file that is not there is made.
     ///
     /// # Errors
     /// It is too small, something else, or in use, or it cannot be opened for a reason that
     /// somebody must put right.
     pub(crate) async fn open(
         config: &FlashConfig,
+        makes: bool,
         surroundings: &Surroundings,
     ) -> Result<Arc<Self>, ServeError> {
         let opened = match &surroundings.flash {
             Some(give) => give().await.map_err(|error| failed(&config.path, &error)),
-            None => open_or_make(config).await.map(|store| FlashMedium::new(Arc::new(store))),
+            None => {
+                open_or_make(config, makes).await.map(|store| FlashMedium::new(Arc::new(store)))
+            }
         };
         Self::unless_dead(opened, config, surroundings.seed()).await
     }
@@ -128,6 +131,11 @@ impl FlashDevice {
     /// What it is read and written by, for as long as anybody does that.
     pub(crate) fn store(&self) -> Option<Weak<dyn Store>> {
         self.medium.as_ref().map(|medium| Arc::downgrade(&medium.store))
+    }
+
+    /// Bytes that volumes can have.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.config.bytes.saturating_sub(HEAD_BYTES)
     }
 
     /// Bytes that belong to no volume.
@@ -216,8 +224,9 @@ impl FlashDevice {
         let wait = stamp.saturating_sub(clock::since(began));
         tracing::warn!(
             volume = name,
-            writes_wait_s = wait.as_secs(),
-            "has no flash: the directory cannot be written: {why}"
+            wait_s = wait.as_secs(),
+            "has no flash: the directory cannot be written: {why}; writes wait, if something of it \
+             may be listed there"
         );
         sleep(wait).await;
     }
@@ -350,7 +359,7 @@ mod tests {
 
     async fn open(config: &FlashConfig) -> Result<Arc<FlashDevice>, ServeError> {
         let seed = Some(SEED);
-        FlashDevice::open(config, &Surroundings { seed, ..Surroundings::default() }).await
+        FlashDevice::open(config, true, &Surroundings { seed, ..Surroundings::default() }).await
     }
 
     #[tokio::test]

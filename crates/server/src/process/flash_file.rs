@@ -35,11 +35,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// `Away` if it is dead: it fails, has vanished, or does not answer. Otherwise somebody has to put
 /// something right.
-pub(super) async fn open_or_make(config: &FlashConfig) -> Result<FileStore, ServeError> {
+pub(super) async fn open_or_make(
+    config: &FlashConfig,
+    makes: bool,
+) -> Result<FileStore, ServeError> {
     let is_to_be_made = |config: &FlashConfig| {
         !is_below_dev(&config.path) && matches!(config.path.try_exists(), Ok(false))
     };
-    if by_thread(config, is_to_be_made).await? {
+    if makes && by_thread(config, is_to_be_made).await? {
         let (name, bytes) = (config.path.display(), config.bytes);
         let made = format(&config.path, bytes);
         made.map_err(|what| ServeError::Plan(format!("flash {name}: {what}")))?;
@@ -251,7 +254,7 @@ mod tests {
     async fn a_device_that_is_missing_is_away_and_a_wrong_path_is_not() {
         let open = async |path: &str| {
             let config: FlashConfig = format!("{path},size=4MiB").parse().unwrap();
-            open_or_make(&config).await.err().unwrap()
+            open_or_make(&config, true).await.err().unwrap()
         };
         let missing = open("/dev/undercroft-nothing").await;
         assert!(matches!(&missing, ServeError::Away(why) if why.contains("no such device")));

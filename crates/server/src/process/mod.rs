@@ -32,6 +32,7 @@ pub use crate::exports::set::{
     AdminRequest, FlashChange, SetError, drop_over_nbd, flash_over_nbd, set_over_nbd,
 };
 pub use crate::exports::text::status_over_nbd;
+pub use crate::flash::check_part;
 pub use check::{Checked, check};
 pub use error::ServeError;
 pub use flash_file::{first_page, format, parts};

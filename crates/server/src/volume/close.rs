@@ -114,14 +114,16 @@ impl Volume {
     pub async fn close(self: &Arc<Self>) -> Result<(), Unwritten> {
         self.answers.close();
         let (start, patience) = (Instant::now(), self.config.close_patience);
-        let deadline = || {
+        let mut begins = start;
+        let mut deadline = |patience| {
             // The store is not to blame for what waits for flash.
-            Instant::from_std(self.flash.holds_until(start.into_std())) + patience
+            begins = begins.max(Instant::from_std(self.flash.holds_until(start.into_std())));
+            begins + patience
         };
         let pending = &self.answers.pending;
         let answered = self.until(|| (pending.load(Ordering::SeqCst) == 0).then_some(()));
         // A request that the store does not answer must not keep dirty blocks from being written.
-        let _ = timeout_at(start + patience / 2, answered).await;
+        let _ = timeout_at(deadline(patience / 2), answered).await;
         if let Some(recorder) = &self.recorder {
             let recorder = Arc::clone(recorder);
             let ended = spawn_blocking(move || recorder.end());
@@ -132,12 +134,12 @@ impl Volume {
         }
         let mut pause = PAUSE_FIRST;
         loop {
-            let ended = match timeout_at(deadline(), self.write_everything()).await {
+            let ended = match timeout_at(deadline(patience), self.write_everything()).await {
                 Ok(ended) => ended,
                 Err(_) => Err(Failed::new(Failure::Io, "the store does not answer")),
             };
             let Err(why) = ended else { break };
-            if Instant::now() + pause > deadline() {
+            if Instant::now() + pause > deadline(patience) {
                 return Err(Unwritten::of(&self.shards, why));
             }
             sleep(pause).await;
@@ -157,7 +159,8 @@ impl Volume {
         }
         let store = Arc::clone(&self.store);
         // Nothing is lost then, but another server may have to wait.
-        let given_up = timeout_at(deadline(), ask_store(async move { store.close().await })).await;
+        let given_up =
+            timeout_at(deadline(patience), ask_store(async move { store.close().await })).await;
         if let Ok(Err(error)) = given_up {
             tracing::warn!(volume = self.config.name, "the store cannot be given up: {error}");
         }

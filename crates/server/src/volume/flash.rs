@@ -10,6 +10,7 @@
 
 use std::ops::RangeInclusive;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,8 @@ const UNKNOWN_LONGEST: Duration = Duration::from_secs(300);
 /// The level on flash of a volume, and what changes of its store wait for.
 pub struct VolumeFlash {
     now: Mutex<Now>,
+    /// Whether it is [`Now::Unknown`].
+    pub(super) is_awaited: Arc<AtomicBool>,
     /// Notified when that is something else.
     changed: Notify,
     pub(super) changes: Arc<StoreChanges>,
@@ -74,6 +77,7 @@ impl VolumeFlash {
         };
         Self {
             now: Mutex::new(now),
+            is_awaited: Arc::new(AtomicBool::new(volume.awaits_flash)),
             changed: Notify::new(),
             changes: Arc::default(),
             volume: volume.clone(),
@@ -140,11 +144,17 @@ impl VolumeFlash {
         let mut now = sleep_lock(&self.now);
         let is_open = !matches!(*now, Now::Closed);
         if is_open {
+            self.is_awaited.store(matches!(next, Now::Unknown(_)), Ordering::Relaxed);
             *now = next;
         }
         drop(now);
         self.changed.notify_waiters();
         is_open
+    }
+
+    /// Whether it is not known what lies on flash, so that changes wait.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.is_awaited.load(Ordering::Relaxed)
     }
 
     /// Until when a change that began at `start` may wait for flash; `start` if it does not.
@@ -224,6 +234,11 @@ impl VolumeFlash {
     pub(crate) fn forget(&self, commits: &FlashCommits) {
         commits.void();
         self.set(Now::Free);
+    }
+
+    /// Whether there is no level on flash, and none is being given.
+    pub(crate) fn is_lacking(&self) -> bool {
+        !self.is_unknown() && self.turn.try_lock().is_ok() && !self.is_there()
     }
 
     /// Whether there is a level on flash.

@@ -182,7 +182,7 @@ impl Volume {
         let takes_many = store.takes_many() && !losses.are_possible();
         let progress = Arc::<Notify>::default();
         let answers = Answers::new(config.store_timeout, Arc::clone(&progress));
-        let store_health = StoreHealth::new(&config, Arc::clone(&store), Arc::clone(&answers.late));
+        let store_health = StoreHealth::new(&config, &store, &answers.late, &flash.is_awaited);
         let volume = Arc::new(Self {
             shards,
             in_force: RwLock::new(Arc::new(config.clone())),

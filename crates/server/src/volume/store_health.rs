@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -40,6 +40,8 @@ pub(crate) struct StoreHealth {
     volume: String,
     store: Arc<dyn Store>,
     /// Requests that were answered before they ended.
+    /// Whether requests wait for flash and not for the store.
+    waits_for_flash: Arc<AtomicBool>,
     late: Arc<LateRequests>,
     well: [AtomicU64; KINDS],
     failed: [AtomicU64; KINDS],
@@ -106,14 +108,16 @@ impl StoreHealth {
     /// lost.
     pub(crate) fn new(
         config: &VolumeConfig,
-        store: Arc<dyn Store>,
-        late: Arc<LateRequests>,
+        store: &Arc<dyn Store>,
+        late: &Arc<LateRequests>,
+        waits_for_flash: &Arc<AtomicBool>,
     ) -> Self {
         let state = StoreWatch::new(clock::now(), config.reconnect);
         Self {
             volume: config.name.clone(),
-            store,
-            late,
+            store: Arc::clone(store),
+            waits_for_flash: Arc::clone(waits_for_flash),
+            late: Arc::clone(late),
             well: Default::default(),
             failed: Default::default(),
             error: Mutex::default(),
@@ -193,10 +197,12 @@ impl StoreHealth {
             one.well = self.well[kind].load(Ordering::Relaxed);
             one.failed = self.failed[kind].load(Ordering::Relaxed);
         }
-        let (absence, oldest) = (self.store.absence(), self.running.oldest());
+        let is_excused = self.waits_for_flash.load(Ordering::Relaxed);
+        let absence = self.store.absence();
+        let oldest = self.running.oldest().filter(|_| !is_excused);
         let stopped = || Some(format!("it makes no changes: {}", self.store.stopped()?));
         let (late, wrong) = (self.late.open(), lock(&self.astray).clone().or_else(stopped));
-        let seen = Seen { absence, oldest, ended, late, wrong };
+        let seen = Seen { absence, oldest, ended, late, wrong, is_excused };
         let now = clock::now();
         let (was_since, changed) = (watch.state.since(), watch.state.look(now, seen));
         let error = lock(&self.error).clone();
@@ -320,8 +326,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_run_until_they_end_unless_they_end_at_once() {
-        let store = Arc::new(undercroft_store::MemoryStore::new(1 << 20).unwrap());
-        let health = StoreHealth::new(&VolumeConfig::default(), store, Arc::default());
+        let store: Arc<dyn Store> = Arc::new(undercroft_store::MemoryStore::new(1 << 20).unwrap());
+        let health =
+            StoreHealth::new(&VolumeConfig::default(), &store, &Arc::default(), &Arc::default());
         health.waited(async { assert_eq!(health.running.oldest(), None) }).await;
         let slow = health.waited(tokio::time::sleep(Duration::from_secs(5)));
         let began = clock::now();

@@ -101,6 +101,8 @@ pub(crate) struct Seen {
     pub(crate) late: u64,
     /// What else is wrong: the store makes no changes any more, or its name leads elsewhere.
     pub(crate) wrong: Option<String>,
+    /// Whether requests wait for something else than the store, which is not to blame.
+    pub(crate) is_excused: bool,
 }
 
 /// What is known of a store from the times it was looked at.
@@ -170,7 +172,7 @@ impl StoreWatch {
         let fails = |(ended, last): (&Ended, &Ended)| ended.failed > last.failed;
         let fails = seen.ended.iter().zip(&self.last.ended).any(fails);
         self.has_given_up = seen.absence.is_some() && (self.has_given_up || fails);
-        if seen.ended != self.last.ended {
+        if seen.ended != self.last.ended || seen.is_excused {
             self.answered = now;
         }
         self.count(now, &news);

@@ -14,7 +14,7 @@ use crate::process::flash_changes::FlashPlan;
 use crate::process::lending::States;
 use crate::process::memory_limit;
 use crate::process::opener::First;
-use crate::process::run::Running;
+use crate::process::run::{Running, open_volumes};
 
 /// Why a configuration is refused, and because of which volume.
 pub(super) struct Refusal {
@@ -55,8 +55,12 @@ impl Plan {
         if let Err(why) = files_are_good(&running.config, next) {
             refuse(None, why);
         }
-        let flash = running.flash.planned(&running.config, next);
-        let mut plan = Plan { flash, ..Plan::default() };
+        let open = open_volumes(running);
+        let mut plan = Plan::default();
+        match running.flash.planned(&running.config, next, &open) {
+            Ok(flash) => plan.flash = flash,
+            Err(why) => refuse(None, why),
+        }
         let (stay, go): (Vec<_>, Vec<_>) = running
             .config
             .volumes

@@ -39,7 +39,9 @@ impl Running {
         };
         // Nothing is created in place of what is gone.
         let existing = VolumeConfig { create: false, ..config.clone() };
-        let opener = self.opener().map_err(|error| error.to_string())?;
+        let mut opener = self.opener().map_err(|error| error.to_string())?;
+        // Until it has gone, the old one has the part that is listed under this name.
+        opener.flash = None;
         let opened = opener.open(&existing).await.map_err(|error| error.to_string())?;
         let First::Open(volume) = opened else {
             return Err("it cannot be opened at present".to_owned());
@@ -65,7 +67,12 @@ impl Running {
         self.leaving.retain(|leaving| !Arc::ptr_eq(leaving, &entry));
         // It is about other data.
         self.state.iter().for_each(|state| state.forget(&before));
-        opener.serve(volume, &config);
+        opener.serve(Arc::clone(&volume), &config);
+        drop(before);
+        if let Some(device) = self.flash.device().cloned() {
+            // To its end, even if nobody waits for it any more.
+            tokio::spawn(async move { device.give_bytes(&volume, config.flash_bytes).await });
+        }
         Ok(())
     }
 }
