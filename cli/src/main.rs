@@ -51,7 +51,7 @@ enum Command {
     /// What a server could not write by its end, and kept: look at it, write it to its store
     #[command(subcommand)]
     Unwritten(command::unwritten::Command),
-    /// Prepare a file or device for a cache on flash, or say what one is
+    /// A cache on flash: prepare a file or device, look at it, have a server use it or not
     #[command(subcommand)]
     Flash(command::flash::Command),
     /// The counters of a running server

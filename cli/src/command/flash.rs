@@ -145,7 +145,11 @@ fn check(out: &mut impl Write, path: &Path) -> Result<(), Error> {
         match runtime()?.block_on(check_part(&device, part)) {
             Ok((blocks, damaged)) => {
                 wrong += damaged;
-                writeln!(out, "{name}: volume {}: {blocks} blocks, {damaged} damaged", part.name)?;
+                let found = match blocks {
+                    0 => "nothing: it is empty, or its journal is lost".to_owned(),
+                    _ => format!("{blocks} blocks, {damaged} damaged"),
+                };
+                writeln!(out, "{name}: volume {}: {found}", part.name)?;
             }
             Err(why) => {
                 wrong += 1;

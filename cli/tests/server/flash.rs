@@ -325,7 +325,7 @@ async fn it_comes_and_goes_while_a_client_works() {
             text(&output.stderr)
         };
         let said = refused("flash remove");
-        assert!(said.contains("flash flash is not there"), "{said}");
+        assert!(said.contains("flash flash is not used now"), "{said}");
         fs::remove_file(place.path("flash")).unwrap();
         let said = order("flash add");
         assert!(said.contains("flash flash: added, and empty\n"), "{said}");
@@ -347,7 +347,10 @@ async fn it_comes_and_goes_while_a_client_works() {
         assert!(set("flash=off").status.success());
         work(false, "off").await;
         let said = text(&set("flash=4MiB").stderr);
-        assert!(said.contains("it asks for 4MiB of flash, and 3MiB are free for it"), "{said}");
+        assert!(
+            said.contains("it asks for 4MiB of flash, and the largest piece for it has 3MiB"),
+            "{said}"
+        );
         let said = text(&set("flash=default").stderr);
         assert!(said.contains("flash: a size, or off"), "{said}");
         assert!(set("flash=1MiB").status.success());
@@ -367,6 +370,13 @@ async fn it_comes_and_goes_while_a_client_works() {
         reader.abort();
         work(true, "again and again").await;
 
+        // What cannot be opened changes nothing.
+        for wrong in [option("flash").replace("4MiB", "64MiB"), option("nowhere/flash")] {
+            configure(&wrong);
+            let log = server.reload("reloaded");
+            assert!(log.contains("nothing of the new configuration is applied"), "{log}");
+            work(true, "as before").await;
+        }
         configure(&option("other"));
         server.reload("reloaded");
         assert!(!is_open("flash") && is_open("other"));
@@ -380,7 +390,7 @@ async fn it_comes_and_goes_while_a_client_works() {
         assert!(flash(&server, "hits") >= hits, "the level begins anew");
         configure("");
         let log = server.reload("reloaded");
-        assert!(log.contains("flash is used no more"), "{log}");
+        assert!(log.contains("flash other: is used no more"), "{log}");
         assert!(!is_open("other"));
         work(false, "none").await;
         // What a killed server leaves is nothing that the next one takes for good.

@@ -22,7 +22,7 @@ const CHARACTERS: usize = 400;
 
 /// Kinds of events by the module that logs them, and the least level of each. Everything else that
 /// is at least a warning is a `notice`.
-const KINDS: [(&str, &str, Level); 9] = [
+const KINDS: [(&str, &str, Level); 10] = [
     ("undercroft_server::volume::store_health", "store", Level::WARN),
     ("undercroft_server::process::pending_volume", "store", Level::WARN),
     ("undercroft_server::process::opener", "store", Level::WARN),
@@ -30,6 +30,7 @@ const KINDS: [(&str, &str, Level); 9] = [
     ("undercroft_nbd::server::refusals", "refusal", Level::WARN),
     ("undercroft_server::process::change", "change", Level::INFO),
     ("undercroft_server::exports::set", "change", Level::INFO),
+    ("undercroft_server::process::flash_changes", "change", Level::INFO),
     ("undercroft_server::process::lending", "change", Level::WARN),
     ("undercroft_server::process::reload", "reload", Level::INFO),
 ];

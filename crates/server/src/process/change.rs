@@ -219,9 +219,13 @@ async fn set_flash(running: &mut Running, comes: bool) -> Result<String, String>
     let device = running.flash.device();
     let what = match comes {
         true if device.is_some_and(|device| device.is_used()) => {
-            return Err(format!("{name} is there: remove it first"));
+            return Err(format!("{name} is used already; to begin anew, remove it first"));
         }
-        false if device.is_none() => return Err(format!("{name} is not there")),
+        false if device.is_none() => {
+            return Err(format!(
+                "{name} is not used now; `undercroft flash add` has it used again"
+            ));
+        }
         _ => {
             // Those that wait for their stores are opened with what there is then.
             join_all(running.opening.values().map(OpeningTask::end)).await;
@@ -230,7 +234,7 @@ async fn set_flash(running: &mut Running, comes: bool) -> Result<String, String>
             let done = match comes {
                 true => running
                     .flash
-                    .add(&running.config, true, &volumes)
+                    .add(&running.config, None, true, &volumes)
                     .await
                     .map(|()| "added, and empty"),
                 false if running.flash.remove(&volumes).await => Ok("removed, and closed"),
@@ -240,8 +244,8 @@ async fn set_flash(running: &mut Running, comes: bool) -> Result<String, String>
             done?
         }
     };
-    let until = "until the next restart or reload: to keep it, change the configuration";
-    Ok(format!("{name}: {what}\n{until}"))
+    let until = "\na restart or a reload uses it again, unless the configuration is changed";
+    Ok(format!("{name}: {what}{}", if comes { "" } else { until }))
 }
 
 /// Logs which rules of access, or which limits, have changed. The members of a group change without

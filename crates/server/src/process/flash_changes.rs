@@ -16,12 +16,17 @@ use crate::clock;
 use crate::config::{CacheShare, Changes, FlashConfig, ServerConfig, VolumeConfig};
 use crate::process::error::ServeError;
 use crate::process::flash_device::FlashDevice;
+use crate::process::flash_file::check_size;
 use crate::process::memory_limit;
 use crate::process::surroundings::Surroundings;
 use crate::volume::Volume;
 
 /// How long to wait until nobody uses a device any more that was removed.
 const LAST_USER: Duration = Duration::from_secs(5);
+
+/// What makes one piece of what is free.
+const LAY_ANEW: &str =
+    "give others less, or have all parts laid anew, empty: `undercroft flash remove`, then `add`";
 
 /// Pause between two looks for that.
 const LOOK: Duration = Duration::from_millis(10);
@@ -63,7 +68,7 @@ impl ServerFlash {
     ///
     /// # Errors
     /// There is no room for the parts.
-    pub(crate) fn planned(
+    pub(crate) async fn planned(
         &self,
         now: &ServerConfig,
         next: &ServerConfig,
@@ -71,10 +76,10 @@ impl ServerFlash {
     ) -> Result<FlashPlan, String> {
         let Some(device) = self.device.as_ref().filter(|device| device.is_used()) else {
             let is_there = now.flash.is_some() || next.flash.is_some();
-            return Ok(if is_there { FlashPlan::Device } else { FlashPlan::Nothing });
+            return Ok(if is_there { FlashPlan::Device(None) } else { FlashPlan::Nothing });
         };
         if now.flash != next.flash {
-            return Ok(FlashPlan::Device);
+            return self.planned_device(now, next).await;
         }
         let (mut parts, mut asked, mut kept) = (Vec::new(), 0, 0);
         for next in &next.volumes {
@@ -98,33 +103,52 @@ impl ServerFlash {
         Ok(if parts.is_empty() { FlashPlan::Nothing } else { FlashPlan::Parts(parts) })
     }
 
+    /// Another device, or another size of the same one: what can be found out before the one that
+    /// is used is given up.
+    async fn planned_device(
+        &self,
+        now: &ServerConfig,
+        next: &ServerConfig,
+    ) -> Result<FlashPlan, String> {
+        let Some(config) = &next.flash else { return Ok(FlashPlan::Device(None)) };
+        let is_same = now.flash.as_ref().is_some_and(|now| now.path == config.path);
+        let opened = match is_same {
+            true => check_size(config).await.map(|()| None),
+            false => FlashDevice::open(config, true, &self.surroundings).await.map(Some),
+        };
+        match opened.map_err(|error| error.to_string())? {
+            Some(device) if !device.is_used() => Err(does_not_work(config)),
+            opened => Ok(FlashPlan::Device(opened)),
+        }
+    }
+
     /// Does what a reload has planned. `volumes`: those that are open.
     ///
     /// # Errors
     /// What of that could not be done. All else is.
     pub(crate) async fn change(
         &mut self,
-        plan: &FlashPlan,
+        plan: FlashPlan,
         now: &mut ServerConfig,
         next: &ServerConfig,
         volumes: &[Arc<Volume>],
     ) -> Result<(), String> {
-        let is_meant = |name: &String| match plan {
+        let is_meant = |name: &String| match &plan {
             FlashPlan::Nothing => false,
-            FlashPlan::Device => true,
+            FlashPlan::Device(_) => true,
             FlashPlan::Parts(parts) => parts.contains(name),
         };
         for now in now.volumes.iter_mut().filter(|now| is_meant(&now.name)) {
             let next = next.volumes.iter().find(|next| next.name == now.name);
             next.into_iter().for_each(|next| now.take_flash(next));
         }
-        match plan {
+        match &plan {
             FlashPlan::Nothing => Ok(()),
-            FlashPlan::Device => {
+            FlashPlan::Device(opened) => {
                 // One that was removed may have been below a mount point that is empty now.
                 let makes = now.flash != next.flash;
                 now.flash.clone_from(&next.flash);
-                self.add(now, makes, volumes).await
+                self.add(now, opened.clone(), makes, volumes).await
             }
             FlashPlan::Parts(_) => {
                 let meant = volumes.iter().filter(|volume| is_meant(&volume.config().name));
@@ -138,25 +162,26 @@ impl ServerFlash {
     pub(crate) async fn remove(&mut self, volumes: &[Arc<Volume>]) -> bool {
         let Some(device) = self.device.take() else { return true };
         take_back(&device, volumes).await;
-        let store = device.store();
+        let (store, name) = (device.store(), device.path().display().to_string());
         drop(device);
         let is_open = || store.as_ref().is_some_and(|store| store.strong_count() > 0);
         let deadline = clock::now() + LAST_USER;
         while is_open() && clock::now() < deadline {
             sleep(LOOK).await;
         }
-        tracing::warn!("flash is used no more");
+        tracing::warn!("flash {name}: is used no more");
         !is_open()
     }
 
     /// Opens the configured device, after one that there may be was removed, and gives the volumes
-    /// their parts. `makes`: a file that is not there is made.
+    /// their parts. `opened`: it is open already; `makes`: a file that is not there is made.
     ///
     /// # Errors
     /// It cannot be opened, is dead, needs more memory than there is, or has no part for a volume.
     pub(crate) async fn add(
         &mut self,
         now: &ServerConfig,
+        opened: Option<Arc<FlashDevice>>,
         makes: bool,
         volumes: &[Arc<Volume>],
     ) -> Result<(), String> {
@@ -167,13 +192,17 @@ impl ServerFlash {
         }
         let Some(config) = &now.flash else { return Ok(()) };
         memory_limit::check(&now.volumes).map_err(|error| error.to_string())?;
-        let opened = FlashDevice::open(config, makes, &self.surroundings).await;
-        self.device = Some(opened.map_err(|error| error.to_string())?);
-        let name = config.path.display();
+        let device = match opened {
+            Some(device) => device,
+            None => FlashDevice::open(config, makes, &self.surroundings)
+                .await
+                .map_err(|error| error.to_string())?,
+        };
+        self.device = Some(device);
         if !self.is_used() {
-            return Err(format!("flash {name} does not work: the log says why"));
+            return Err(does_not_work(config));
         }
-        tracing::warn!("flash {name}: is used from now on");
+        tracing::warn!("flash {}: is used from now on", config.path.display());
         self.give_anew(now, volumes).await
     }
 
@@ -192,7 +221,12 @@ impl ServerFlash {
             volumes.iter().filter(lacks).map(|volume| volume.config().name.as_str()).collect();
         match without.is_empty() {
             true => Ok(()),
-            false => Err(format!("no flash for {}: the log says why", without.join(", "))),
+            false => {
+                let names = without.join(", ");
+                Err(format!(
+                    "no flash for {names}, as the log says; if there is no room: {LAY_ANEW}"
+                ))
+            }
         }
     }
 
@@ -211,6 +245,9 @@ impl ServerFlash {
         let now = &config.volumes[at];
         let bytes = match next.flash {
             CacheShare::Off => 0,
+            CacheShare::Bytes(bytes) if (1..64 << 10).contains(&bytes) => {
+                return Err("flash: at least 64KiB, or off".to_owned());
+            }
             CacheShare::Bytes(bytes) => VolumeConfig::whole_flash_bytes(bytes),
             CacheShare::Rest => {
                 return Err("flash: a size, or off; only a reload divides what is left".to_owned());
@@ -228,12 +265,14 @@ impl ServerFlash {
             return Err("flash lies below a cache, and there is none (cache=off)".to_owned());
         }
         let Some(device) = self.device.as_ref().filter(|device| device.is_used()) else {
-            return Err("there is no level on flash now".to_owned());
+            return Err("the server uses no device for flash now".to_owned());
         };
-        let (asked, free) = (bytes, device.free_bytes() + own);
-        if asked > free {
-            let (asked, free) = (Bytes(asked), Bytes(free));
-            return Err(format!("it asks for {asked} of flash, and {free} are free for it"));
+        let largest = device.largest_for(&now.name, own > 0);
+        if bytes > largest {
+            let (asked, largest) = (Bytes(bytes), Bytes(largest));
+            return Err(format!(
+                "it asks for {asked} of flash, and the largest piece for it has {largest}: {LAY_ANEW}"
+            ));
         }
         let others = config.volumes.iter().filter(|volume| volume.name != after.name);
         let volumes: Vec<_> = others.cloned().chain([after.clone()]).collect();
@@ -258,14 +297,25 @@ impl ServerFlash {
 }
 
 /// What a reload changes of the level on flash.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Default)]
 pub(crate) enum FlashPlan {
     #[default]
     Nothing,
     /// The parts of these volumes.
     Parts(Vec<String>),
-    /// The device, and so all parts.
-    Device,
+    /// The device, and so all parts; the new one if it could be opened before.
+    Device(Option<Arc<FlashDevice>>),
+}
+
+impl FlashPlan {
+    /// Whether nothing changes.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self, FlashPlan::Nothing)
+    }
+}
+
+fn does_not_work(config: &FlashConfig) -> String {
+    format!("flash {}: does not work, as the log says", config.path.display())
 }
 
 /// Bytes of flash that a volume is configured with; none if it is being closed.

@@ -6,7 +6,10 @@
 //!
 //! Not here: how it is made and opened, and when it counts as dead (`flash_file.rs`).
 
+use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -45,6 +48,8 @@ pub(crate) struct FlashDevice {
     config: FlashConfig,
     regions: Arc<Regions>,
     directory: FlashDirectory,
+    /// The regions that volumes have, or have had, by name.
+    given: Mutex<HashMap<String, Range<u64>>>,
     /// Draws the identities of parts.
     random: Mutex<SplitMix64>,
 }
@@ -115,6 +120,7 @@ impl FlashDevice {
             regions: Regions::new(HEAD_BYTES..config.bytes),
             config,
             directory,
+            given: Mutex::default(),
             random: Mutex::new(SplitMix64::new(undercroft_random::hash(seed))),
         })
     }
@@ -133,14 +139,21 @@ impl FlashDevice {
         self.medium.as_ref().map(|medium| Arc::downgrade(&medium.store))
     }
 
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.config.path
+    }
+
     /// Bytes that volumes can have.
     pub(crate) fn capacity(&self) -> u64 {
         self.config.bytes.saturating_sub(HEAD_BYTES)
     }
 
-    /// Bytes that belong to no volume.
-    pub(crate) fn free_bytes(&self) -> u64 {
-        self.regions.bytes()
+    /// Bytes that a volume can get in one piece, if it gives back what it has. `has_part`: it has
+    /// something.
+    pub(crate) fn largest_for(&self, name: &str, has_part: bool) -> u64 {
+        let own = sleep_lock(&self.given).get(name).filter(|_| has_part).cloned();
+        self.regions.largest_with(own.unwrap_or(0..0))
     }
 
     /// Whether a volume that is opened is to wait until it is known what of it lies there.
@@ -225,8 +238,8 @@ impl FlashDevice {
         tracing::warn!(
             volume = name,
             wait_s = wait.as_secs(),
-            "has no flash: the directory cannot be written: {why}; writes wait, if something of it \
-             may be listed there"
+            "has no flash: {why}; if old copies may be listed there, writes to the store wait so \
+             long, lest the next start takes them for good"
         );
         sleep(wait).await;
     }
@@ -247,6 +260,7 @@ impl FlashDevice {
         let bytes = u64::from(slots) * block;
         let is_warm = self.config.warm && volume.awaits_flash;
         let known = if is_warm && is_new { self.directory.known(volume, bytes) } else { None };
+        let was_other = is_new && known.is_none() && self.directory.may_list(&volume.name);
         let region = known.as_ref().and_then(|(range, _)| self.regions.take_these(range));
         let is_known = region.is_some();
         let alignment = block.max(PAGE_BYTES as u64);
@@ -267,9 +281,11 @@ impl FlashDevice {
         let Some(region) = region.filter(has_slots) else {
             tracing::warn!(
                 volume = volume.name,
-                "gets no flash: it is to have {}, and {} are free",
+                "gets no flash: it is to have {} in one piece, and of {} that are free the largest \
+                 piece has {}",
                 Bytes(volume.flash_bytes),
-                Bytes(self.regions.bytes())
+                Bytes(self.regions.bytes()),
+                Bytes(self.regions.largest_with(0..0))
             );
             return Ok(None);
         };
@@ -280,6 +296,7 @@ impl FlashDevice {
         };
         spec.budget = spec.budget.map(share);
         let (range, region) = (region.range.clone(), Arc::new(region));
+        sleep_lock(&self.given).insert(volume.name.clone(), range.clone());
         let version = match is_warm {
             true => timeout(PATIENCE, store.version()).await.ok().flatten(),
             false => None,
@@ -299,6 +316,10 @@ impl FlashDevice {
                 FlashPart::with_journals(medium.clone(), spec, &place, version, new).await;
             match found {
                 Ok(blocks) => tracing::warn!(volume = volume.name, blocks, "flash is warm"),
+                Err(_) if was_other => tracing::warn!(
+                    volume = volume.name,
+                    "flash is cold: its part had another size, or other blocks or shards"
+                ),
                 Err(why) => tracing::warn!(volume = volume.name, "flash is cold: {why}"),
             }
             (part, Some(id))
@@ -331,10 +352,8 @@ impl FlashDevice {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::path::Path;
-
     use futures_util::future::join_all;
+    use std::fs::File;
     use undercroft_flash::{FirstPage, PARTS_AT, PARTS_BYTES, Part, Parts};
     use undercroft_store::{
         FailHandle, FailRule, FailStore, FailWith, Failure, FileOptions, FileStore, MemoryStore,

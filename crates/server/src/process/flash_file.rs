@@ -39,16 +39,33 @@ pub(super) async fn open_or_make(
     config: &FlashConfig,
     makes: bool,
 ) -> Result<FileStore, ServeError> {
-    let is_to_be_made = |config: &FlashConfig| {
+    let is_missing = |config: &FlashConfig| {
         !is_below_dev(&config.path) && matches!(config.path.try_exists(), Ok(false))
     };
-    if makes && by_thread(config, is_to_be_made).await? {
+    if by_thread(config, is_missing).await? {
         let (name, bytes) = (config.path.display(), config.bytes);
+        if !makes {
+            let what = "there is no such file; `undercroft flash add` makes it";
+            return Err(ServeError::Plan(format!("flash {name}: {what}")));
+        }
         let made = format(&config.path, bytes);
         made.map_err(|what| ServeError::Plan(format!("flash {name}: {what}")))?;
         tracing::warn!("flash {name}: was created, {}", Bytes(bytes));
     }
     by_thread(config, open).await?
+}
+
+/// Whether a file or device that is used now can have this size.
+///
+/// # Errors
+/// It cannot.
+pub(super) async fn check_size(config: &FlashConfig) -> Result<(), ServeError> {
+    let look = |config: &FlashConfig| {
+        let name = config.path.display();
+        let page = read_first_page(&config.path).map_err(|error| failed(&config.path, &error))?;
+        check(page, config.bytes).map_err(|what| ServeError::Plan(format!("flash {name}: {what}")))
+    };
+    by_thread(config, look).await?
 }
 
 /// Opens what was formatted, and changes nothing.

@@ -57,6 +57,19 @@ impl Regions {
         Some(Region { of: Arc::clone(self), range })
     }
 
+    /// Bytes of the largest free range, if this one were free, too.
+    pub(super) fn largest_with(&self, one: Range<u64>) -> u64 {
+        let mut all = sleep_lock(&self.0).clone();
+        all.push(one);
+        all.sort_unstable_by_key(|range| range.start);
+        let (mut largest, mut now) = (0, 0..0);
+        for range in all {
+            now = if now.end == range.start { now.start..range.end } else { range };
+            largest = largest.max(now.end - now.start);
+        }
+        largest
+    }
+
     /// Bytes that are free.
     pub(super) fn bytes(&self) -> u64 {
         sleep_lock(&self.0).iter().map(|range| range.end - range.start).sum()
@@ -110,5 +123,9 @@ mod tests {
         let ranges = [50, 101, 700].map(|bytes| all.take(bytes, 1, &spared).unwrap().range.clone());
         assert_eq!(ranges, [200..250, 400..501, 64..764], "each was given back at once");
         assert!(all.take_these(&(64..1024)).is_some() && all.take_these(&(63..70)).is_none());
+        let [low, mid, high] = [64..200, 200..300, 300..1024].map(|one| all.take_these(&one));
+        drop((low, high));
+        assert_eq!([all.largest_with(0..0), all.largest_with(200..300)], [724, 960]);
+        drop(mid);
     }
 }

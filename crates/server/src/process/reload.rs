@@ -33,7 +33,6 @@ use crate::exports::ExportEntry;
 use crate::exports::set::OWNER;
 use crate::lock::sleep_lock;
 use crate::process::error::ServeError;
-use crate::process::flash_changes::FlashPlan;
 use crate::process::opener::{First, Opener, OpeningTask};
 use crate::process::run::{GRACE, Running, close, open_volumes, opener};
 
@@ -218,8 +217,9 @@ impl Running {
     /// their sizes back.
     async fn apply(&mut self, next: &ServerConfig, mut plan: Plan) {
         self.remove_volumes(&plan.removed).await;
-        let open = open_volumes(self);
-        let changed = self.flash.change(&plan.flash, &mut self.config, next, &open).await;
+        let (open, flash) = (open_volumes(self), std::mem::take(&mut plan.flash));
+        let changes_flash = !flash.is_nothing();
+        let changed = self.flash.change(flash, &mut self.config, next, &open).await;
         if let Err(why) = changed {
             problem!(self, error; "{why}");
         }
@@ -229,9 +229,9 @@ impl Running {
         };
         if let Err(Refusal { volume, why }) = made {
             let volume = volume.unwrap_or_default();
-            let rest = match plan.flash {
-                FlashPlan::Nothing => "nothing else has changed",
-                _ => "of the rest, only flash has changed",
+            let rest = match changes_flash {
+                false => "nothing else has changed",
+                true => "of the rest, only flash has changed",
             };
             problem!(self, error, volume = volume; "{why}; {rest}");
             return plan.give_up().await;

@@ -57,7 +57,7 @@ impl Plan {
         }
         let open = open_volumes(running);
         let mut plan = Plan::default();
-        match running.flash.planned(&running.config, next, &open) {
+        match running.flash.planned(&running.config, next, &open).await {
             Ok(flash) => plan.flash = flash,
             Err(why) => refuse(None, why),
         }
@@ -118,7 +118,7 @@ impl Plan {
             }
             plan.volumes.push(new.clone());
         }
-        for volume in plan.volumes.iter_mut().filter(|_| plan.flash != FlashPlan::Nothing) {
+        for volume in plan.volumes.iter_mut().filter(|_| !plan.flash.is_nothing()) {
             let next = next.volumes.iter().find(|next| next.name == volume.name);
             next.into_iter().for_each(|next| volume.take_flash(next));
         }
@@ -138,7 +138,7 @@ impl Plan {
             return refusals.push(Refusal { volume: None, why: error.to_string() });
         }
         // Opened later, they get the parts that there are then.
-        if self.flash == FlashPlan::Nothing {
+        if self.flash.is_nothing() {
             self.open_added(running, self.removed.is_empty(), refusals).await;
         }
         if refusals.is_empty() {
@@ -209,8 +209,7 @@ impl Plan {
     }
 
     fn needs_room(&self) -> bool {
-        let has_flash = self.flash != FlashPlan::Nothing;
-        has_flash || !self.caches.is_empty() || !self.added.is_empty()
+        !self.flash.is_nothing() || !self.caches.is_empty() || !self.added.is_empty()
     }
 
     /// Closes what was opened and is not served.
