@@ -64,8 +64,8 @@ build:
 
 # Those that something below runs.
 examples:
-	$(CARGO) build --release --locked -p undercroft-tools -p undercroft-level -p undercroft-nbd -p undercroft-trace \
-	    --example coverage --example content_cost --example floor --example read_speed
+	$(CARGO) build --release --locked -p undercroft-tools -p undercroft-flash -p undercroft-level -p undercroft-nbd \
+	    -p undercroft-trace --example coverage --example content_cost --example fill --example floor --example read_speed
 
 run: build
 	@tools/serve-demo.sh $(UNDERCROFT)
@@ -185,7 +185,7 @@ bench-policies: build
 bench-log: build
 	@python3 tools/bench/write_log.py $(UNDERCROFT) $(BENCH)
 
-bench-flash: build
+bench-flash: build examples
 	@python3 tools/bench/flash.py $(UNDERCROFT) $(BENCH)
 
 bench-recording: build

@@ -1,5 +1,6 @@
 //! A part of a device with a journal and a table for each shard, before its slots: what an earlier
-//! server left there is read when the volume is opened.
+//! server left there is read when the volume is opened, or compared with its checks
+//! ([`check_part`]).
 //!
 //! Not here: what the pages hold (`undercroft_flash`), and when they are written
 //! (`volume/flash_commits.rs`).
@@ -164,7 +165,7 @@ async fn recover(
     Ok((all, until_ns))
 }
 
-/// Reads all blocks of a part that a start would find, as far as the device goes, and compares them
+/// Reads all blocks of a part that a start would find if the store is as it was, and compares them
 /// with their checks. Returns how many there are, and how many of them are damaged.
 ///
 /// # Errors

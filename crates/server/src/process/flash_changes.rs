@@ -21,15 +21,14 @@ use crate::process::memory_limit;
 use crate::process::surroundings::Surroundings;
 use crate::volume::Volume;
 
-/// How long to wait until nobody uses a device any more that was removed.
+/// How long to wait until nobody uses a device any more that was removed, and the pause between two
+/// looks for that.
 const LAST_USER: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What makes one piece of what is free.
 const LAY_ANEW: &str =
     "give others less, or have all parts laid anew, empty: `undercroft flash remove`, then `add`";
-
-/// Pause between two looks for that.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// The level on flash of a running server.
 pub(crate) struct ServerFlash {
@@ -67,7 +66,7 @@ impl ServerFlash {
     /// parts of volumes whose own options say something else.
     ///
     /// # Errors
-    /// There is no room for the parts.
+    /// There is no room for the parts, or the other device cannot be used.
     pub(crate) async fn planned(
         &self,
         now: &ServerConfig,

@@ -39,9 +39,9 @@ pub(crate) struct StoreHealth {
     /// Name of the volume.
     volume: String,
     store: Arc<dyn Store>,
-    /// Requests that were answered before they ended.
     /// Whether requests wait for flash and not for the store.
     waits_for_flash: Arc<AtomicBool>,
+    /// Requests that were answered before they ended.
     late: Arc<LateRequests>,
     well: [AtomicU64; KINDS],
     failed: [AtomicU64; KINDS],

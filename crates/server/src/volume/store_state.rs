@@ -374,6 +374,19 @@ mod tests {
     use StoreRequest::{Flush, Read, Write};
     use StoreState::{Down, Failing, Up, Waiting};
 
+    /// Requests that wait for flash say nothing of the store; its silence begins after that.
+    #[test]
+    fn a_store_is_not_to_blame_for_what_waits_elsewhere() {
+        let mut made = Made::new();
+        made.seen.is_excused = true;
+        made.wait(60);
+        (made.seen.is_excused, made.seen.oldest) = (false, Some(made.began));
+        made.step();
+        assert_eq!(made.states, [(0, StoreState::Up)]);
+        made.wait(2);
+        assert_eq!(made.watch.state(), StoreState::Waiting);
+    }
+
     #[test]
     fn a_lost_store_waits_then_is_down_and_a_reconnect_clears_it() {
         let mut made = Made::new();

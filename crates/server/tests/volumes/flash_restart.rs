@@ -472,6 +472,30 @@ async fn a_late_change_ends_its_copy() {
     check(&life, "after the writes").await;
 }
 
+/// An end waits for flash longer than for the store, so that what is dirty is not lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_waits_until_it_is_known_what_lies_on_flash() {
+    let mut random = Random::new(seed());
+    for way in [Write::Through, Write::Back] {
+        let stores = new_stores(&mut random);
+        let medium = FlashMedium::new(Arc::new(Shared(Arc::clone(&stores.1))));
+        let patience = Duration::from_millis(200);
+        let brief = VolumeConfig { write: way, close_patience: patience, ..config(16, "lru") };
+        let (life, part) = open_life(medium, brief, stores, None, &mut random).await;
+        let written = begin(&life.volume, write_of(vec![5; BLOCK as usize]), 0, BLOCK);
+        let ending = tokio::spawn({
+            let volume = Arc::clone(&life.volume);
+            async move { volume.close().await }
+        });
+        tokio::time::sleep(5 * patience).await;
+        assert!(!ending.is_finished(), "{way:?}");
+        life.volume.flash.take(Some(part));
+        ending.await.unwrap().unwrap();
+        written.await.unwrap().unwrap();
+        assert!(life.store.live()[..BLOCK as usize] == [5; BLOCK as usize], "{way:?}");
+    }
+}
+
 /// However long a commit takes, what waits for it goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_device_holds_no_write_up_for_ever() {
