@@ -5,9 +5,10 @@
 //! lists what lies in a run of slots. Commit number `place`, counted from 0, writes the journal
 //! page and the table page with the index `place` modulo their number: the first gets the oldest
 //! records of what happened, the second what memory knows of its slots now. So in each lap of the
-//! ring every table page is written, and a journal page is written over only when all its records
-//! are in the table. The journal page names the table page's checksum, so that the two are known to
-//! be of the same commit.
+//! ring every table page is written, and a journal page is written over only after the table pages
+//! of all its slots. (Where a restart lost an end, such a table page may lack a copy that counts. A
+//! restart may lose that copy, which does no harm.) The journal page names the table page's
+//! checksum, so that the two are known to be of the same commit.
 //!
 //! What the caller must keep to, so that a copy that is found after a restart or a power failure
 //! is what the store has:

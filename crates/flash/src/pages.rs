@@ -18,8 +18,9 @@ pub(crate) const RECORDS: usize = (PAGE_BYTES - RECORDS_AT) / RECORD_BYTES;
 /// Slots of a table page.
 pub(crate) const ENTRIES: usize = (PAGE_BYTES - ENTRIES_AT) / 8;
 
-/// The first bytes of both kinds after the checksum.
-const JOURNAL: &[u8; 4] = b"uc j";
+/// The first bytes of both kinds after the checksum. Earlier versions wrote `uc j`: their starts
+/// could forget a copy without a record of its end, so those journals are not believed.
+const JOURNAL: &[u8; 4] = b"uc J";
 const TABLE: &[u8; 4] = b"uc t";
 
 /// Where the parts of a page lie. The number is that of a journal page's records; a table page has

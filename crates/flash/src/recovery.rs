@@ -6,14 +6,16 @@
 //! the device lost what it was told to keep, and nothing is believed.
 //!
 //! A table page counts if the journal page of the same index names its checksum: both are of the
-//! same commit then. Otherwise its slots count as empty: copies are lost, and none is believed that
-//! is not there. To what the table says, all records of the journal are applied in their order. The
-//! last record of a slot is true by itself, whatever came before; and a table page that counts has
-//! what the records of its commit and of those before it changed.
+//! same commit then. Otherwise it is ignored: copies are lost, but no wrong one is found.
 //!
-//! A table page may know more than the records of its time: it was made from memory, where more had
-//! happened. That is not wrong, since a store does not change before the end of a copy is among the
-//! records.
+//! Everything is read once, commit by commit: first its records, then its table page. A table page
+//! is made from memory, which is ahead of the durable records. A copy that it has counts, even if
+//! its record was lost: the store and the slot do not change before the end of the copy is durable,
+//! and that end would be in a later commit. That it has none in a slot does not count: the end may
+//! have been lost, and the record of the copy may still be in the journal, where a later start
+//! would find it if this table page were lost. So a copy counts until a durable record ends it, or
+//! the pages that tell of it are written over. What a start does not find, and does not itself end,
+//! is found by no later one.
 //!
 //! Not here: what must be true of the device and the store (the rules in `journal.rs`).
 
@@ -68,74 +70,52 @@ pub async fn recover<E, F: Future<Output = Result<Vec<u8>, E>>>(
     slots: Slots,
     read: impl FnMut(u64, usize) -> F,
 ) -> Result<(Recorded, Option<Stamp>), NotWarm<E>> {
-    let pages = pages_of(slots.capacity());
-    let mut reader = Reader(read);
-
-    // The place of each journal page, and the table page that it names.
-    let mut ring = vec![None; pages as usize];
-    let mut newest = None;
-    let looked = reader.each(0, 0..pages, |index, page| {
-        if let Some(page) = read_journal(page, id).filter(|page| page.place % pages == index) {
-            ring[index as usize] = Some((page.place, page.table));
-            if newest.is_none_or(|(place, _)| place < page.place) {
-                newest = Some((page.place, page.stamp));
-            }
-        }
-        Ok(())
-    });
-    looked.await?;
-    let next = newest.map_or(0, |(place, _)| place + 1);
-    for place in next.saturating_sub(pages)..next {
-        let page = &mut ring[(place % pages) as usize];
-        if page.is_none_or(|(found, _)| found != place) {
-            *page = None;
-            if place + pages != next {
-                return cold(format!("page {place} of {next} of the journal is not there"));
-            }
-        }
-    }
-
+    let mut reader = Reader { read, id, pages: pages_of(slots.capacity()) };
+    let pages = reader.pages;
+    let next = reader.next_place().await?;
     let mut journal = Journal::new(id, slots.capacity());
     journal.place = next;
-    let mut recorded = Recorded { slots, journal: Some(journal) };
-    let applied = reader.each(pages, 0..pages, |index, page| {
-        let Some((place, named)) = ring[index as usize] else { return Ok(()) };
-        let Some(copies) = read_table(page, (id, place), named) else { return Ok(()) };
-        for (slot, copy) in (index * ENTRIES as u64..).zip(copies) {
-            recorded.set(slot, copy)?;
-        }
-        Ok(())
-    });
-    applied.await?;
-
-    // In the order of their places: the ring from the page after the newest one, and its start.
+    let (mut recorded, mut newest) = (Recorded { slots, journal: Some(journal) }, None);
+    // The ring from the page after the newest one on, and its start.
     let oldest = next % pages;
-    for range in [oldest..pages, 0..oldest] {
-        let applied = reader.each(0, range, |index, page| {
-            let Some((place, _)) = ring[index as usize] else { return Ok(()) };
-            let Some(page) = read_journal(page, id).filter(|page| page.place == place) else {
-                return cold(format!("page {place} of the journal was read in two ways"));
-            };
+    for (range, before) in [(oldest..pages, pages), (0..oldest, 0)] {
+        let applied = reader.each(range, |index, page, table| {
+            let place = (next - oldest + index).checked_sub(before);
+            let page = read_journal(page, id);
+            if page.as_ref().map(|page| page.place) != place {
+                if index == oldest && page.is_none_or(|page| page.place < next) {
+                    return Ok(());
+                }
+                let place = place.unwrap_or(index);
+                return cold(format!("page {place} of {next} of the journal is wrong"));
+            }
+            let Some(page) = page else { return Ok(()) };
             for record in page.records() {
                 let copy = (!record.is_end).then_some((record.block, record.check));
                 recorded.set(record.slot.into(), copy)?;
             }
+            let copies = read_table(table, (id, page.place), page.table).into_iter().flatten();
+            let copies = (index * ENTRIES as u64..).zip(copies);
+            for (slot, copy) in copies.filter(|(_, copy)| copy.is_some()) {
+                recorded.set(slot, copy)?;
+            }
+            newest = Some(page.stamp);
             Ok(())
         });
         applied.await?;
     }
 
-    // A block is in two slots if it went from one to the other, the records say neither, and the
-    // table knows of the second. Both have what the store has, or else the first one's end would be
-    // durable. One of them ends, with a record, so that it is not found another time.
-    let sets = recorded.slots.sets();
-    for first in (0..sets).step_by(SETS_AT_ONCE as usize) {
+    // A block is in two slots if it went from one to the other, and neither its end in the first
+    // nor its copy in the second is among the records, but a table page has the second. Both have
+    // what the store has, or else the first one's end would be durable. One of them ends, with a
+    // record, so that it is not found another time.
+    for first in (0..recorded.slots.sets()).step_by(SETS_AT_ONCE as usize) {
         for slot in recorded.slots.doubles(first..first.saturating_add(SETS_AT_ONCE)) {
             recorded.empty(slot);
         }
         pause().await;
     }
-    Ok((recorded, newest.map(|(_, stamp)| stamp)))
+    Ok((recorded, newest))
 }
 
 /// Gives others on this thread a turn.
@@ -177,32 +157,63 @@ impl Recorded {
     }
 }
 
-/// Reads pages, many at once.
-struct Reader<R>(R);
+/// Reads the pages of a part's metadata.
+struct Reader<R> {
+    read: R,
+    id: u64,
+    pages: u64,
+}
 
-impl<R> Reader<R> {
-    /// Hands over each page of a range, which begins after `first` pages of the metadata.
-    async fn each<E, F: Future<Output = Result<Vec<u8>, E>>>(
+impl<R, F, E> Reader<R>
+where
+    R: FnMut(u64, usize) -> F,
+    F: Future<Output = Result<Vec<u8>, E>>,
+{
+    /// The place of the next commit, by bisection. It is right if the journal is whole, which
+    /// whoever reads all of it checks.
+    async fn next_place(&mut self) -> Result<u64, NotWarm<E>> {
+        let Some(first) = self.place_at(0).await? else {
+            // There is none, or the first page of a lap was being written.
+            return Ok(self.place_at(self.pages - 1).await?.map_or(0, |place| place + 1));
+        };
+        // Pages before `low` are of this lap, those from `high` on are not.
+        let (mut low, mut high) = (1, self.pages);
+        while low < high {
+            let middle = low.midpoint(high);
+            let is_of_it = self.place_at(middle).await? == Some(first + middle);
+            (low, high) = if is_of_it { (middle + 1, high) } else { (low, middle) };
+        }
+        Ok(first + low)
+    }
+
+    /// The place of the journal page with this index.
+    async fn place_at(&mut self, index: u64) -> Result<Option<u64>, NotWarm<E>> {
+        let read = (self.read)(index * PAGE_BYTES as u64, PAGE_BYTES).await;
+        let place = read_journal(&read.map_err(NotWarm::Read)?, self.id).map(|page| page.place);
+        Ok(place.filter(|place| place % self.pages == index))
+    }
+
+    /// Hands over each of these journal pages with its table page.
+    async fn each(
         &mut self,
-        first: u64,
         range: Range<u64>,
-        mut page: impl FnMut(u64, &[u8]) -> Result<(), NotWarm<E>>,
-    ) -> Result<(), NotWarm<E>>
-    where
-        R: FnMut(u64, usize) -> F,
-    {
+        mut page: impl FnMut(u64, &[u8], &[u8]) -> Result<(), NotWarm<E>>,
+    ) -> Result<(), NotWarm<E>> {
         let mut begin = |start: u64| {
             let count = AT_ONCE.min(range.end.saturating_sub(start));
-            let byte = (first + start) * PAGE_BYTES as u64;
-            (count > 0).then(|| (self.0)(byte, count as usize * PAGE_BYTES))
+            let (byte, length) = (start * PAGE_BYTES as u64, count as usize * PAGE_BYTES);
+            let table = self.pages * PAGE_BYTES as u64;
+            (count > 0).then(|| [byte, table + byte].map(|byte| (self.read)(byte, length)))
         };
         let mut next = begin(range.start);
         for start in range.clone().step_by(AT_ONCE as usize) {
-            let Some(read) = next.take() else { break };
-            let read = read.await.map_err(NotWarm::Read)?;
+            let Some([journal, table]) = next.take() else { break };
+            let journal = journal.await.map_err(NotWarm::Read)?;
+            let table = table.await.map_err(NotWarm::Read)?;
             next = begin(start + AT_ONCE);
-            for (index, bytes) in (start..).zip(read.chunks_exact(PAGE_BYTES)) {
-                page(index, bytes)?;
+            let both = journal.chunks_exact(PAGE_BYTES).zip(table.chunks_exact(PAGE_BYTES));
+            for (index, (journal, table)) in (start..).zip(both) {
+                page(index, journal, table)?;
             }
         }
         Ok(())

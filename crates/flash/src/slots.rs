@@ -126,18 +126,20 @@ impl Slots {
     /// The slots of these sets whose block lies in an earlier slot of its set too. There are none
     /// unless [`restore`](Self::restore) put it there.
     pub fn doubles(&self, sets: Range<u32>) -> Vec<Slot> {
-        let (mut doubles, mut sorted) = (Vec::new(), Vec::new());
+        // A bit for each lower half of a rest that was seen in the set: a slot whose bit is not set
+        // needs no search.
+        let (mut seen, mut doubles) = (vec![0; 1 << 10], Vec::new());
         for set in sets.start..sets.end.min(self.sets) {
             let taken = self.slots_of(set).filter(|&slot| self.states[slot] & TAKEN != 0);
-            sorted.clear();
-            sorted.extend(taken.clone().map(|slot| self.rests[slot]));
-            sorted.sort_unstable();
-            let pairs = sorted.windows(2).filter(|pair| pair[0] == pair[1]);
-            let mut twice: Vec<_> = pairs.map(|pair| pair[0]).collect();
-            twice.dedup();
-            for rest in twice {
-                let slots = taken.clone().filter(|&slot| self.rests[slot] == rest);
-                doubles.extend(slots.skip(1).map(|slot| slot as Slot));
+            seen.fill(0u64);
+            for slot in taken.clone() {
+                let rest = self.rests[slot];
+                let (word, bit) = (&mut seen[usize::from(rest as u16 >> 6)], 1 << (rest & 63));
+                let mut earlier = taken.clone().take_while(|&other| other < slot);
+                if *word & bit != 0 && earlier.any(|other| self.rests[other] == rest) {
+                    doubles.push(slot as Slot);
+                }
+                *word |= bit;
             }
         }
         doubles

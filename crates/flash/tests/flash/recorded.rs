@@ -15,7 +15,7 @@ use crate::at_once;
 
 const ID: u64 = 5;
 
-/// Three sets of 255 slots; the second is on two of three table pages.
+/// Four sets of 255 slots; the second is on two of three table pages.
 const SLOTS: u32 = 1020;
 
 fn stamp(number: u64) -> Stamp {
@@ -32,6 +32,7 @@ fn check(block: u64) -> u16 {
 }
 
 /// A part's metadata.
+#[derive(Clone)]
 struct Pages(Vec<u8>);
 
 impl Pages {
@@ -41,10 +42,14 @@ impl Pages {
 
     fn commit(&mut self, recorded: &mut Recorded, number: u64) {
         let commit = recorded.commit(stamp(number)).unwrap();
-        for (byte, page) in [commit.journal, commit.table] {
-            self.0[byte as usize..][..PAGE_BYTES].copy_from_slice(&page);
+        for page in [&commit.journal, &commit.table] {
+            self.write(page);
         }
         recorded.committed();
+    }
+
+    fn write(&mut self, (byte, page): &(u64, Vec<u8>)) {
+        self.0[*byte as usize..][..PAGE_BYTES].copy_from_slice(page);
     }
 
     fn recover(&self, id: u64) -> Result<(Recorded, Option<Stamp>), NotWarm<String>> {
@@ -214,6 +219,13 @@ fn damage_is_noticed() {
         }
     };
     cold(&swap(0, 1), "page 13 of 15");
+    // A page was kept, and those before it were lost.
+    let lost = |pages: &mut Pages| {
+        *pages = written(1).0;
+        pages.page(0).copy_from_slice(written(2).0.page(0));
+        pages.page(1).copy_from_slice(written(3).0.page(1));
+    };
+    cold(&lost, "page 1 of 4");
     assert!(found(&swap(3, 4)).unwrap().0 < all);
     // A page of the table of the lap before counts as none.
     let mut old = written(5).0;
@@ -235,9 +247,7 @@ fn damage_is_noticed() {
 /// second in the table: it is found in both, and stays in one.
 #[test]
 fn a_block_stays_in_one_slot() {
-    let (mut pages, mut recorded) = (Pages::new(), Recorded::new(slots(), Some(ID)));
-    let capacity = recorded.capacity();
-    (0..4 * u64::from(capacity)).for_each(|block| _ = recorded.place(block, Evidence::Hit));
+    let (mut pages, mut recorded) = (Pages::new(), full());
     let block = recorded.block_in(300).unwrap();
     recorded.enter(300, block);
     pages.commit(&mut recorded, 0);
@@ -262,6 +272,93 @@ fn a_block_stays_in_one_slot() {
     assert_eq!((found.find(block), found.block_in(509)), (Some(300), None));
     let journal = found.journal().unwrap();
     assert!(journal.slot_awaits(509) && journal.awaits(&(block..=block)).is_some());
+}
+
+/// After a restart, a block is to be changed in the store, and is found no more from then on,
+/// whichever page of a later commit is lost.
+fn assert_it_can_change(pages: &mut Pages, block: u64) {
+    let mut recorded = pages.recover(ID).unwrap().0;
+    recorded.find(block).into_iter().for_each(|slot| recorded.empty(slot));
+    while recorded.journal().unwrap().awaits(&(block..=block)).is_some() {
+        pages.commit(&mut recorded, 98);
+    }
+    for number in 0..7 {
+        let commit = recorded.commit(stamp(99)).unwrap();
+        for page in [&commit.table, &commit.journal] {
+            let mut cut_short = pages.clone();
+            cut_short.write(page);
+            let found = cut_short.recover(ID).unwrap().0;
+            assert_eq!(found.find(block), None, "{number} commits later");
+        }
+        pages.commit(&mut recorded, 99);
+        assert_eq!(pages.recover(ID).unwrap().0.find(block), None, "{number} commits later");
+    }
+}
+
+/// A full part, of whose slots 400 are entered but for the tenth. More than a page has room for.
+fn with_many_records(recorded: &mut Recorded) {
+    for slot in (0..10).chain(11..400) {
+        let block = recorded.block_in(slot).unwrap();
+        recorded.enter(slot, block);
+    }
+}
+
+fn full() -> Recorded {
+    let mut recorded = Recorded::new(slots(), Some(ID));
+    let capacity = u64::from(recorded.capacity());
+    (0..4 * capacity).for_each(|block| _ = recorded.place(block, Evidence::Hit));
+    recorded
+}
+
+/// A table page that knows of an end whose record is lost, though an older one has the copy.
+#[test]
+fn an_end_that_is_lost_is_made_again() {
+    let (mut pages, mut recorded) = (Pages::new(), full());
+    let block = recorded.block_in(10).unwrap();
+    recorded.enter(10, block);
+    with_many_records(&mut recorded);
+    recorded.empty(10);
+    pages.commit(&mut recorded, 0);
+    assert_it_can_change(&mut pages, block);
+}
+
+/// A table page that knows of a copy whose record is lost, though an older one has the end of what
+/// was in its slot before.
+#[test]
+fn a_copy_after_an_end_is_not_forgotten() {
+    let (mut pages, mut recorded) = (Pages::new(), full());
+    let before = recorded.block_in(10).unwrap();
+    recorded.enter(10, before);
+    pages.commit(&mut recorded, 0);
+    recorded.empty(10);
+    pages.commit(&mut recorded, 1);
+    pages.commit(&mut recorded, 2);
+    let block = (1 << 20..)
+        .find(|&other| recorded.place(other, Evidence::Hit).is_some_and(|(slot, _)| slot == 10))
+        .unwrap();
+    with_many_records(&mut recorded);
+    recorded.enter(10, block);
+    pages.commit(&mut recorded, 3);
+    assert_it_can_change(&mut pages, block);
+}
+
+/// A copy whose end was lost counts until its record is written over, and is not found after that.
+#[test]
+fn a_copy_whose_end_was_lost_does_not_come_back() {
+    let (mut pages, mut recorded) = (Pages::new(), full());
+    let block = recorded.block_in(10).unwrap();
+    (0..2).for_each(|number| pages.commit(&mut recorded, number));
+    recorded.enter(10, block);
+    pages.commit(&mut recorded, 2);
+    with_many_records(&mut recorded);
+    recorded.empty(10);
+    pages.commit(&mut recorded, 3);
+    let mut recorded = pages.recover(ID).unwrap().0;
+    assert_eq!(recorded.find(block), Some(10));
+    (4..6).for_each(|number| pages.commit(&mut recorded, number));
+    assert!(recorded.journal().unwrap().is_entered(10));
+    assert_eq!(pages.recover(ID).unwrap().0.find(block), None);
+    assert_it_can_change(&mut pages, block);
 }
 
 /// Whatever is in the pages, even under a good checksum, is refused or leaves slots that are valid.

@@ -4,7 +4,7 @@
 //!
 //! Not here: the simulated device and store (`devices.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::future::ready;
 use std::ops::RangeInclusive;
@@ -72,6 +72,9 @@ struct Life<'a> {
     slot_writes: BTreeMap<Slot, u64>,
     /// The number of the record that entered the copy of each slot in this life.
     numbers: BTreeMap<Slot, u64>,
+    /// Slots whose copies counted when an earlier life ended, but for an end that was lost: they
+    /// may be lost, too.
+    unsure: &'a BTreeSet<Slot>,
     /// Changes of blocks that the store has not got yet.
     changes: Vec<RangeInclusive<u64>>,
     /// The writes that the sync under way makes durable.
@@ -81,6 +84,8 @@ struct Life<'a> {
     is_hurried: bool,
     /// How seldom the store is flushed.
     flushes: u64,
+    /// Whether no commit begins for a while, so that more records wait than a page has room for.
+    has_backlog: bool,
     /// The stamps of the last commits that began, and that are durable.
     stamps: [u64; 2],
 }
@@ -93,11 +98,13 @@ impl Life<'_> {
     fn step(&mut self) {
         let first = if self.is_hurried && !self.random.one_in(4) { 11 } else { 0 };
         match self.random.between(first, 19) {
+            0..8 if self.has_backlog => (0..40).for_each(|_| self.read()),
             0..8 => self.read(),
             8..10 => self.write(),
             10 => self.discard(),
             11..14 => self.device.end_writes(self.random),
             14 => self.start_writes(),
+            15 if self.has_backlog => self.has_backlog = !self.random.one_in(8),
             15 => self.begin_commit(),
             16 => match self.sync.take() {
                 None => self.sync = Some(self.device.ended()),
@@ -115,9 +122,9 @@ impl Life<'_> {
     /// The slots whose copies must be found again, unless a page of a commit is lost.
     fn durable_copies(&self) -> Vec<Slot> {
         let journal = self.journal();
-        let is_durable = |slot: &Slot| {
-            let number = self.numbers.get(slot).copied().unwrap_or(0);
-            journal.is_entered(*slot) && number <= journal.durable()
+        let is_durable = |slot: &Slot| match self.numbers.get(slot) {
+            Some(&number) => journal.is_entered(*slot) && number <= journal.durable(),
+            None => journal.is_entered(*slot) && !self.unsure.contains(slot),
         };
         (0..self.flash.directory().capacity()).filter(is_durable).collect()
     }
@@ -282,11 +289,13 @@ fn run(seed: u64, broken: Broken) -> Result<Outcome, String> {
     // Whether no commit was cut short so far.
     let mut is_whole = true;
     let mut waiting: Vec<RangeInclusive<u64>> = Vec::new();
+    let mut unsure = BTreeSet::new();
     let is_hurried = random.one_in(2);
     let (lives, longest) = if is_hurried { (40, 9) } else { (8, 12) };
     for _ in 0..lives {
         let most = 1 << random.between(2, longest);
         let flushes = [1, 4, 40][random.below(3) as usize];
+        let has_backlog = random.one_in(3);
         let steps = random.below(most);
         let mut life = Life {
             broken,
@@ -297,11 +306,13 @@ fn run(seed: u64, broken: Broken) -> Result<Outcome, String> {
             jobs: BTreeMap::new(),
             slot_writes: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            unsure: &unsure,
             changes: Vec::new(),
             sync: None,
             commit: None,
             is_hurried,
             flushes,
+            has_backlog,
             stamps,
         };
         // Clients ask again for what was not done.
@@ -312,7 +323,12 @@ fn run(seed: u64, broken: Broken) -> Result<Outcome, String> {
         (0..steps).for_each(|_| life.step());
         let counted = life.durable_copies();
         is_whole &= life.commit.is_none();
+        let ending: Vec<_> =
+            (0..capacity).filter(|&slot| life.journal().slot_awaits(slot)).collect();
+        let numbers = life.numbers;
         (stamps, waiting) = (life.stamps, life.changes);
+        unsure.retain(|slot| !numbers.contains_key(slot));
+        unsure.extend(ending);
         let ending = if random.one_in(2) { Ending::Kill } else { Ending::PowerCut };
         outcome.cuts += usize::from(ending == Ending::PowerCut);
         device.restart(ending, &mut random);
