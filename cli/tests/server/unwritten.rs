@@ -45,6 +45,31 @@ async fn what_a_bad_place_does_not_take_is_kept_and_written_on_request() {
     assert_eq!((kept(&place, "unwritten").len(), kept(&place, "written").len()), (0, 1));
 }
 
+/// A write log that is full goes on with its store no more when the rest is kept: that would count
+/// as a change by somebody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_full_log_does_not_take_is_kept() {
+    let place = Place::new();
+    let store = |before| format!("log(v.log,size=8MiB):{before}file:v.img");
+    let slow = store("delay(1s,queue=1):");
+    let server = place.serve(&format!(
+        "--volume v={slow},size=32MiB --cache 32MiB --write back --unwritten kept --close-s 1"
+    ));
+    let client = server.connect("v").await;
+    for block in 0..4096 {
+        write(&client, block * BLOCK, vec![5; 4096]).await.unwrap();
+    }
+    assert_eq!(server.stop(), 1);
+    let [file] = &kept(&place, "unwritten")[..] else { panic!("one file is kept") };
+    let fast = store("");
+    let done = place.undercroft(&format!("unwritten write {} --store {fast}", file.display()));
+    assert!(done.status.success(), "{done:?}");
+    let server = place.serve(&format!("--volume v={fast},size=32MiB"));
+    let data = read(&server.connect("v").await, 0, 4096 * BLOCK as usize).await.unwrap();
+    assert!(data.iter().all(|&byte| byte == 5));
+    assert_eq!(server.stop(), 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_kept_is_refused_once_the_volume_was_open_for_writing() {
     let place = Place::new();

@@ -71,7 +71,7 @@ pub struct LogOptions {
 /// A store with a write log before it.
 pub struct LogStore {
     shared: Arc<Shared>,
-    tasks: Mutex<Vec<JoinHandle<()>>>,
+    tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
 /// What requests and the tasks of a log share.
@@ -332,13 +332,18 @@ impl Shared {
         }
         self.queued.notify_one();
         self.work.notify_one();
-        let is_given_up = self.until(|state| {
+        let ended = self.until(|state| {
             let is_empty =
                 state.queue.is_empty() && !state.is_appending && state.batches.is_empty();
             let has_failed = matches!(state.mode, Mode::Failed(_));
-            (if has_failed { state.is_given_up } else { is_empty }).then_some(has_failed)
+            let is_done = if has_failed { state.is_given_up } else { is_empty };
+            (is_done || state.is_over).then_some((is_done, has_failed))
         });
-        if is_given_up.await { Ok(()) } else { self.take_mark_off().await }
+        match ended.await {
+            (false, _) => Err(io::Error::other("it was closed before")),
+            (true, true) => Ok(()),
+            (true, false) => self.take_mark_off().await,
+        }
     }
 
     /// The tasks end as soon as they have nothing under way.
@@ -461,17 +466,28 @@ impl Store for LogStore {
     }
 
     fn close(&self) -> Answer<io::Result<()>> {
-        let shared = Arc::clone(&self.shared);
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let (shared, tasks) = (Arc::clone(&self.shared), Arc::clone(&self.tasks));
         Box::pin(async move {
-            if !shared.medium.facts().read_only {
-                shared.empty().await?;
-            }
+            let emptied = {
+                // Also if this is given up: then nothing more comes to the store.
+                let _ends = Ends(&shared);
+                if shared.medium.facts().read_only { Ok(()) } else { shared.empty().await }
+            };
             // They keep the store open.
-            shared.end_tasks();
+            let tasks = std::mem::take(&mut *tasks.lock().unwrap_or_else(PoisonError::into_inner));
             join_all(tasks).await;
+            emptied?;
             shared.inner.close().await
         })
+    }
+}
+
+/// Ends the tasks of a log when it goes.
+struct Ends<'a>(&'a Shared);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.end_tasks();
     }
 }
 

@@ -29,6 +29,7 @@ const PAUSE_LONGEST: Duration = Duration::from_secs(2);
 
 /// How long write-outs at the store are awaited when no more are begun.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
+const LAST_REQUESTS_OF_A_LOG: Duration = Duration::from_secs(30);
 
 /// Most ranges of blocks that the text lists.
 const RANGES_NAMED: usize = 16;
@@ -100,6 +101,13 @@ pub(crate) async fn write_out_no_more(volume: &Volume) {
     let is_over = || volume.shards.each().all(|shard| shard.dirty.writing_count() == 0);
     let ended = volume.until(|| is_over().then_some(()));
     let _ = timeout(LAST_ANSWERS, ended).await;
+    // A write log would go on with its store. If it does not get empty, closing it again waits for
+    // what is under way.
+    for patience in [LAST_ANSWERS, LAST_REQUESTS_OF_A_LOG] {
+        if volume.store.backlog().is_some() {
+            let _ = timeout(patience, volume.store.close()).await;
+        }
+    }
 }
 
 impl Volume {

@@ -78,11 +78,18 @@ impl LogStore {
                 // Or two stores that had the same empty log could be taken for one another.
                 head.writer.id = options.life;
             }
+            // A flush covers what the store has already, too, and asks the log alone.
+            inner.flush().await?;
             // What was found may not be durable after `kill -9`, and the head relies on it.
             ring.medium.flush().await?;
             Ring::write_head(&*ring.medium, &head).await?;
             if !options.unmarked {
-                inner.set_mark(Some(named(&head))).await.map_err(|error| match error.kind() {
+                let marked = inner.set_mark(Some(named(&head))).await;
+                if marked.is_err() && mark.is_none() {
+                    // Some of several files may have it.
+                    let _ = inner.set_mark(None).await;
+                }
+                marked.map_err(|error| match error.kind() {
                     ErrorKind::Unsupported | ErrorKind::PermissionDenied => io::Error::new(
                         ErrorKind::Unsupported,
                         "its store cannot have a mark that keeps it from being served without \
@@ -125,7 +132,7 @@ impl LogStore {
             tasks.push(tokio::spawn(writer::append(Arc::clone(&shared))));
             tasks.push(tokio::spawn(destage::move_on(Arc::clone(&shared))));
         }
-        Ok(LogStore { shared, tasks: Mutex::new(tasks) })
+        Ok(LogStore { shared, tasks: Arc::new(Mutex::new(tasks)) })
     }
 
     /// What waits in the log on a medium that nobody has open. `None`: there is no log.

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use undercroft_store::{
     FailRule, FailStore, FailWith, Failure, LogOptions, LogStore, OpenOptions, RequestKind, Store,
     StoreSpec, Trigger, Zeroing,
@@ -167,7 +167,7 @@ async fn what_waits_at_the_end_is_in_the_store_if_it_was_answered() {
 /// A change that waits when the store is dropped is refused.
 #[tokio::test(start_paused = true)]
 async fn what_waits_when_the_store_is_dropped_is_refused() {
-    let stalls = FailRule { kind: None, trigger: Trigger::From(1), failure: STALLS };
+    let stalls = FailRule { kind: None, trigger: Trigger::From(2), failure: STALLS };
     let inner = Arc::new(FailStore::new(memory(64 << 20), Some(stalls)));
     let store = before(inner, memory(LOG), 1).await.unwrap();
     let writes: Vec<_> = (0..24_u64)
@@ -177,6 +177,41 @@ async fn what_waits_when_the_store_is_dropped_is_refused() {
     drop(store);
     let answers = futures_util::future::join_all(writes).await;
     assert!(answers.iter().any(Result::is_err) && answers.iter().any(Result::is_ok));
+}
+
+/// A log that does not get empty is closed all the same, and its store gets nothing more then.
+#[tokio::test(start_paused = true)]
+async fn a_close_that_is_given_up_ends_all_changes() {
+    let disk = memory(64 << 20);
+    let inner = failing(Arc::clone(&disk), 1, STALLS);
+    let handle = inner.handle();
+    let store = before(inner, memory(LOG), 1).await.unwrap();
+    for block in 0..4 {
+        write(&store, block << 20, &vec![9; 1 << 20]).await.unwrap();
+        store.flush().await.unwrap();
+    }
+    assert!(timeout(Duration::from_secs(5), store.close()).await.is_err());
+    let again = store.close();
+    handle.set(None);
+    handle.release();
+    assert!(again.await.is_err());
+    let content = read(&*disk, 0, 64 << 20).await.unwrap();
+    assert!(content.iter().filter(|&&byte| byte == 9).count() < 4 << 20, "it was emptied");
+    sleep(Duration::from_secs(60)).await;
+    assert!(read(&*disk, 0, 64 << 20).await.unwrap() == content);
+}
+
+/// A flush covers what the store had from an earlier life, or before it had a log.
+#[tokio::test(start_paused = true)]
+async fn what_the_store_had_is_durable() {
+    let disk = Disk::new(Left::new(vec![0; 1 << 20]), 1);
+    for sector in 0..64 {
+        write(&*disk, sector * 512, &[7; 512]).await.unwrap();
+    }
+    let store = before(Arc::clone(&disk) as _, memory(LOG), 1).await.unwrap();
+    store.flush().await.unwrap();
+    let disk = Disk::new(disk.end(false), 1);
+    assert!(read(&*disk, 0, 64 * 512).await.unwrap().iter().all(|&byte| byte == 7));
 }
 
 /// A write of the log that was given up takes no effect after the log was given up.
@@ -354,6 +389,21 @@ async fn a_file_and_its_log_know_one_another() {
     write(&*other, 0, &[6; 4096]).await.unwrap();
     drop(other);
     refused(&with_log("one"), "the store has another log").await;
+}
+
+/// A store of which only a part can have a mark gets none.
+#[tokio::test]
+async fn parts_are_marked_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let file = format!("file(size=1MiB):{}", path("file"));
+    let log = format!("log({},size=8MiB):concat({file};mem(1MiB):)", path("log"));
+    let open = async |text: &str| {
+        text.parse::<StoreSpec>().unwrap().open(OpenOptions::default()).await.map(drop)
+    };
+    let error = open(&log).await.unwrap_err().to_string();
+    assert!(error.contains("say `unmarked`"), "{error}");
+    open(&file).await.unwrap();
 }
 
 /// A log that fails while it has nothing leaves the file as one that needs none.

@@ -47,7 +47,7 @@ impl Disk {
 
     /// Nothing happens any more. What is there: all, or, without power, what was flushed and any
     /// sectors of the rest.
-    fn end(&self, keeps_power: bool) -> Left {
+    pub(crate) fn end(&self, keeps_power: bool) -> Left {
         let mut bits = self.0.lock().unwrap();
         bits.is_over = true;
         let mut left = bits.left.clone();
