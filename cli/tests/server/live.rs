@@ -284,11 +284,12 @@ fn the_page_works_in_a_browser_under_load() {
     place.write("token", TOKEN);
     place.write("advice.json", ADVICE);
     let volume = |name: &str, more: &str| {
-        format!(
-            "[[volume]]\nname = '''{name}'''\nstore = 'delay(200us):mem:'\nsize = '4MiB'\n{more}\n"
-        )
+        format!("[[volume]]\nname = '''{name}'''\nsize = '4MiB'\ncache = '1MiB'\n{more}\n")
     };
-    let all = volume("db", "cache = '1MiB'\nwrite = 'back'") + &volume(NAME, "cache = '1MiB'");
+    let log = "log(log,size=8MiB,unmarked):delay(200us):mem:";
+    let all = "flash = 'flash,size=8MiB,budget=off'\n".to_owned()
+        + &volume("db", &format!("write = 'back'\nstore = '{log}'"))
+        + &volume(NAME, "store = 'delay(200us):mem:'");
     place.write("undercroft.toml", all);
     let server = place.serve("--http-token-file token");
     let load = format!("bench nbd {} --depth 4 --reads 80 --seconds 300", server.uri("db"));
@@ -304,7 +305,9 @@ fn the_page_works_in_a_browser_under_load() {
         let said = texts(&seen["said"]);
         assert_eq!(said[0], "Healthy: all 2 volumes are served, and their stores answer.");
         assert!(
-            said[1].starts_with("The cache served ") && said[1].contains(" % of the"),
+            said[1].starts_with("The cache served ")
+                && said[1].contains(" % of the")
+                && said[1].contains(" % more."),
             "{said:?}"
         );
         assert!(said[2].starts_with("Saved since the start: "), "{said:?}");
@@ -322,7 +325,9 @@ fn the_page_works_in_a_browser_under_load() {
         assert_eq!(painted.len(), 7, "{width}: {painted:?}");
         assert!(painted[..4].iter().all(|colors| colors.as_u64() > Some(3)), "{painted:?}");
         assert!(painted[6].as_u64() > Some(3), "{painted:?}");
-        assert!(texts(&seen["labels"])[6].contains("Today 1 MiB of mq: 40.0 %"), "{seen}");
+        let labels = texts(&seen["labels"]);
+        assert!(labels[0].contains(", flash ") && labels[5].contains(", in the log "), "{seen}");
+        assert!(labels[6].contains("Today 1 MiB of mq: 40.0 %"), "{seen}");
         assert_eq!(texts(&seen["clients"]).len(), 1, "{seen}");
         assert_eq!(seen["link"], "Live, every 2 s");
         assert!(!seen["address"].as_str().unwrap().contains(TOKEN), "the token is in the address");

@@ -307,7 +307,8 @@
         { name: "evictions told", hue: 3, of: row => several(TOLD)(row) / row.s }, { name: "of them too late", hue: 1, of: row => several(TOO_LATE)(row) / row.s } ] });
       add({ title: "What waits", note: "Blocks with an operation in progress, blocks to be read back, blocks that wait for memory.", unit: "count", series: [
         { name: "in progress", hue: 0, fill: true, of: value("in_progress") }, { name: "to be read back", hue: 3, of: value("cooperation.reloads_waiting") }, { name: "wait for memory", hue: 1, of: value("starved") } ] });
-      add({ title: "Write-back", note: "", unit: "bytes", series: [{ name: "dirty", hue: 3, fill: true, of: value("dirty_bytes") }] });
+      add({ title: "Write-back", note: "What the stores do not have yet: in memory, and in write logs.", unit: "bytes", series: [
+        { name: "dirty", hue: 3, fill: true, of: value("dirty_bytes") }, { name: "in the log", hue: 6, of: value("log.used_bytes") } ] });
     }
     const of = sample => chosen === null ? sample.all : sample.by[chosen];
     const rows = samples.map(sample => of(sample) && Object.assign(of(sample), { s: sample.s }));

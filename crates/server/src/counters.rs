@@ -151,7 +151,7 @@ counters! {
     /// What waits in the write log of a volume's store.
     LogStats {
     /// Bytes of the write log that hold changes which the store does not have yet.
-    used_bytes: gauge(Unit::Bytes, "used_bytes").stats("in the log");
+    used_bytes: gauge(Unit::Bytes, "used_bytes").stats("in the log").page(Page::Plain);
     /// Bytes of the write log.
     capacity_bytes: gauge(Unit::Bytes, "capacity_bytes");
     /// Seconds since the oldest change came to the write log that the store does not have yet; 0
