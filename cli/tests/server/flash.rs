@@ -22,7 +22,8 @@ pub(super) async fn read_all(server: &Server, data: &[u8]) -> Duration {
     start.elapsed()
 }
 
-fn flash(server: &Server, name: &str) -> u64 {
+/// What the volume `v` has counted of its level.
+pub(super) fn flash(server: &Server, name: &str) -> u64 {
     server.stats("v")["flash"][name].as_u64().unwrap()
 }
 
@@ -128,7 +129,8 @@ async fn it_is_seen_what_flash_does_and_when_it_is_used_no_more() {
 }
 
 /// Waits until so many blocks would be found after a restart.
-async fn until_durable(server: &Server, least: u64) {
+/// Waits until so many copies count after a restart.
+pub(super) async fn until_durable(server: &Server, least: u64) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while flash(server, "durable") < least {
         assert!(Instant::now() < deadline, "{} blocks are durable", flash(server, "durable"));

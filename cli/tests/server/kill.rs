@@ -1,5 +1,5 @@
 //! SIGKILL in the middle of writes: what was promised is there after a restart, whatever the
-//! write mode, and nothing else than what was sent.
+//! write mode, and nothing else than what was sent, wherever it lies.
 //!
 //! `UNDERCROFT_ROUNDS` makes more rounds than five.
 
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use undercroft_nbd::Client;
 
+use super::flash::until_durable;
 use super::oracle::{BLOCK, Oracle};
 use super::support::{Place, Random, read, seeded};
 
@@ -72,20 +73,22 @@ pub(crate) async fn write_on(client: Client, part: usize, oracle: Shared, mut ra
     let _all = slots.acquire_many(DEPTH as u32).await.unwrap();
 }
 
-/// `store`: text before `file:v.img`.
-async fn survive(mode: &str, store: &str) {
+/// `store`: text before `file:v.img`; `flash`: an option of the server, if it has a level. Returns
+/// how many blocks were read from there after the kills.
+async fn survive(mode: &str, store: &str, flash: &str) -> u64 {
     let rounds = std::env::var("UNDERCROFT_ROUNDS").map_or(5, |text| text.parse().unwrap());
     let mut random = seeded(&format!("kill, write={mode}"));
     let place = Place::new();
     let blocks = WRITERS * PART;
     let oracle = Arc::new(Mutex::new(Oracle::new(blocks, mode != "back")));
-    let (mut lost, mut torn, mut flown) = (0, 0, 0);
+    let (mut lost, mut torn, mut flown, mut hits) = (0, 0, 0, 0);
     for round in 0..rounds {
-        // With larger blocks each write is one to a part of a block.
-        let block = ["4KiB", "16KiB"][round % 2];
+        // With larger blocks each write is one to a part of a block. A level is warm after two lives
+        // with the same.
+        let block = ["4KiB", "16KiB"][if flash.is_empty() { round } else { round / 2 } % 2];
         let serve = format!(
             "--volume v={store}file:v.img,size={},dirty-age-s=1,dirty-percent=20 --cache 1MiB \
-             --write {mode} --block {block} --policy lru",
+             --write {mode} --block {block} --policy lru {flash}",
             blocks * BLOCK
         );
         let server = place.serve(&serve);
@@ -111,36 +114,55 @@ async fn survive(mode: &str, store: &str) {
             !is_file || served == place.read("v.img"),
             "the server does not serve what the file holds"
         );
+        hits += server.stats("v")["flash"]["hits"].as_u64().unwrap_or(0);
         let found = oracle.lock().unwrap().check(&served);
         assert!(found.wrong.is_empty(), "write={mode}, round {round}:\n{}", found.wrong);
         (lost, torn) = (lost + found.lost, torn + found.torn);
+        if !flash.is_empty() {
+            // What is read again and again comes to flash.
+            for _ in 0..2 {
+                let again = read(&client, 0, blocks * BLOCK).await.unwrap();
+                assert!(again == served, "write={mode}, round {round}: read again");
+            }
+            until_durable(&server, 32).await;
+        }
         server.kill();
     }
     println!(
         "write={mode}: {rounds} rounds, {flown} blocks written; afterwards {lost} blocks older \
-         than answered, {torn} torn in flight"
+         than answered, {torn} torn in flight, {hits} read from flash"
     );
     assert!(mode == "back" || lost == 0);
+    hits
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn write_through_keeps_every_answered_write() {
-    survive("through", "").await;
+    survive("through", "", "").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn write_back_keeps_what_a_flush_or_fua_covered() {
-    survive("back", "").await;
+    survive("back", "", "").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn write_around_keeps_every_answered_write() {
-    survive("around", "").await;
+    survive("around", "", "").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_log_keeps_what_the_store_had_not() {
     for mode in ["through", "back"] {
-        survive(mode, &format!("log(log-{mode},size=8MiB):delay(2ms..20ms):")).await;
+        survive(mode, &format!("log(log-{mode},size=8MiB):delay(2ms..20ms):"), "").await;
+    }
+}
+
+/// The level has what the file has, block for block, and is not cold.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warm_level_has_what_the_store_has() {
+    for mode in ["through", "back"] {
+        let hits = survive(mode, "", "--flash flash,size=4MiB,budget=off,restart=warm").await;
+        assert!(hits > 0, "write={mode}: nothing was read from flash");
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use undercroft_nbd::{Client, ClientOptions, Uri};
 
+use super::flash::flash;
 use super::kill::{PART, Shared, WRITERS, write_on};
 use super::oracle::{BLOCK, Oracle};
 use super::support::{Place, Random, Server, read, seeded};
@@ -37,6 +38,7 @@ struct Sum {
     reads: u64,
     failed_reads: u64,
     visits: u64,
+    flash_hits: u64,
     failures: u64,
     lost: usize,
 }
@@ -60,9 +62,11 @@ fn setup(random: &mut Random, mode: &str) -> Setup {
         "fail(any,p=0.01):file:v.img",
         "delay(1ms):fail(write,p=0.05):fail(read,p=0.02):file:v.img",
     ]);
+    let restart = pick(&["", ",restart=warm", ",restart=warm"]);
     let size = BLOCKS * BLOCK;
     let text = format!(
-        "cache = '4MiB'\nstate = 'state'\n[[volume]]\nname = 'v'\nstore = '{store}'\n\
+        "cache = '4MiB'\nstate = 'state'\nflash = 'flash,size=4MiB,budget=off{restart}'\n\
+         [[volume]]\nname = 'v'\nstore = '{store}'\n\
          size = '{size}'\ncache = '1MiB'\nblock = '{block}'\npolicy = '{policy}'\n\
          shards = {shards}\nwrite = '{mode}'\nread-ahead = '{ahead}'\ndirty-age-s = 1\n"
     );
@@ -149,6 +153,7 @@ async fn round(place: &Place, oracle: &Shared, random: &mut Random, setup: &Setu
     let count = |name: &str| stats[name].as_u64().unwrap();
     sum.written += count("writes");
     sum.failures += count("read_failures") + count("write_failures");
+    sum.flash_hits += flash(&server, "hits");
     beside.over.store(true, Ordering::SeqCst);
     if random.below(3) == 0 {
         sum.stops += 1;
@@ -206,11 +211,13 @@ async fn campaign() {
         }
     }
     let Sum { rounds, written, kills, stops, reloads, reads, failed_reads, .. } = sum;
+    let flash_hits = sum.flash_hits;
     let _ = writeln!(
         std::io::stderr(),
         "soak: passed: {rounds} rounds in {minutes} min; {written} blocks written, {reads} read \
-         and checked, {kills} kills, {stops} clean ends, {reloads} SIGHUPs, {} visits, {} blocks \
-         and {failed_reads} reads failed as they should, {} unflushed blocks lost in back",
+         and checked, {flash_hits} of them from flash, {kills} kills, {stops} clean ends, \
+         {reloads} SIGHUPs, {} visits, {} blocks and {failed_reads} reads failed as they should, \
+         {} unflushed blocks lost in back",
         sum.visits,
         sum.failures,
         sum.lost

@@ -2,7 +2,9 @@
 //! The server hangs, is killed, and comes back: what is behind a volume waits for it in `nbdkit`'s
 //! filter that tries again, as a kernel's driver would, and the libraries find it again. Then the
 //! databases are killed too. What they had acknowledged is there when they come back, and they find
-//! their data sound.
+//! their data sound. Some of it they read from a level on flash that was warm after the kill.
+//!
+//! `UNDERCROFT_ROUNDS` kills the server more often than once.
 
 use std::path::Path;
 use std::process::Child;
@@ -21,6 +23,9 @@ use crate::support::{Server, text};
 
 /// What volumes are like.
 const VOLUME: &str = "size=2GiB,cache=32MiB,policy=mq,placement=eviction,on-hit=move,staging=auto";
+
+/// Below all of them, with a part for each.
+const FLASH: &str = "--flash flash,size=192MiB,budget=off,restart=warm";
 
 /// How long TPC-C runs at most: it is ended when the server is back and has heard enough.
 const TIME: &str = "10m";
@@ -41,7 +46,7 @@ fn databases_on_one_server_go_on_when_it_comes_back_and_lose_nothing() {
     fs::set_permissions(place.path("."), Permissions::from_mode(0o755)).unwrap();
     let serve = || {
         let volume = |name: &str| format!("--volume {name}=file:{name}.img,{VOLUME}");
-        let server = place.serve(&VOLUMES.map(volume).join(" "));
+        let server = place.serve(&format!("{FLASH} {}", VOLUMES.map(volume).join(" ")));
         fs::set_permissions(place.path("socket"), Permissions::from_mode(0o777)).unwrap();
         server
     };
@@ -75,10 +80,15 @@ fn databases_on_one_server_go_on_when_it_comes_back_and_lose_nothing() {
         sleep(Duration::from_secs(2));
         server.signal(Signal::CONT);
         sleep(Duration::from_secs(2));
-        server.kill();
-        sleep(Duration::from_secs(1));
-        let server = serve();
-        wait_for(&server, "known_evictions", 1000);
+        let rounds = std::env::var("UNDERCROFT_ROUNDS").map_or(1, |text| text.parse().unwrap());
+        let mut server = server;
+        for _ in 0..rounds {
+            server.kill();
+            sleep(Duration::from_secs(1));
+            server = serve();
+            wait_for_flash(&server);
+            wait_for(&server, "known_evictions", 1000);
+        }
         wait_for(&server, "demotions_accepted", 1);
         let marks = (my.end(&server, "my"), pg.end(&server, "pg"), new.end(&server, "new"));
         forget_what_is_cached(&place);
@@ -87,6 +97,8 @@ fn databases_on_one_server_go_on_when_it_comes_back_and_lose_nothing() {
         scope.spawn(move || sound::<Postgres18>(at_new, marks.2));
         server
     });
+    let hits = VOLUMES.map(|volume| server.stats(volume)["flash"]["hits"].as_u64().unwrap());
+    assert!(hits.iter().sum::<u64>() > 0, "nothing was read from flash");
     for (home, disk) in homes.iter().zip(disks) {
         home.sound(disk);
     }
@@ -111,6 +123,20 @@ fn wait_for(server: &Server, what: &str, least: u64) {
         let stats = VOLUMES.map(|volume| server.stats(volume));
         assert!(Instant::now() < deadline, "{what}: {stats:?}");
         sleep(Duration::from_millis(100));
+    }
+}
+
+/// Waits until each database has its level again, with more blocks than were written since.
+fn wait_for_flash(server: &Server) {
+    let deadline = Instant::now() + PATIENCE;
+    let flash = |volume| server.stats(volume)["flash"].clone();
+    let is_warm = |volume| {
+        let count = |name: &str| flash(volume)[name].as_u64();
+        count("up").is_some_and(|up| up > 0) && count("durable") > count("written")
+    };
+    while !VOLUMES.iter().all(|volume| is_warm(volume)) {
+        assert!(Instant::now() < deadline, "{:?}", VOLUMES.map(flash));
+        sleep(Duration::from_millis(20));
     }
 }
 
