@@ -83,8 +83,8 @@ async fn survive(mode: &str, store: &str, flash: &str) -> u64 {
     let oracle = Arc::new(Mutex::new(Oracle::new(blocks, mode != "back")));
     let (mut lost, mut torn, mut flown, mut hits) = (0, 0, 0, 0);
     for round in 0..rounds {
-        // With larger blocks each write is one to a part of a block. A level is warm after two lives
-        // with the same.
+        // With larger blocks each write is one to a part of a block. A level is warm only if they
+        // were the same before.
         let block = ["4KiB", "16KiB"][if flash.is_empty() { round } else { round / 2 } % 2];
         let serve = format!(
             "--volume v={store}file:v.img,size={},dirty-age-s=1,dirty-percent=20 --cache 1MiB \

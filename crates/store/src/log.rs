@@ -351,6 +351,7 @@ impl Shared {
         self.state().is_over = true;
         self.queued.notify_one();
         self.work.notify_one();
+        self.moved.notify_waiters();
     }
 
     async fn take_mark_off(&self) -> io::Result<()> {

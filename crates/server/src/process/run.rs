@@ -248,7 +248,8 @@ impl Running {
         let lost: Vec<_> = ended.filter_map(|(entry, end)| Some((entry, end.err()?))).collect();
         if self.config.unwritten.is_some() {
             // A change of a store after its file is made would outdate that.
-            join_all(lost.iter().map(|(entry, _)| write_out_no_more(entry.volume()))).await;
+            let kept = lost.iter().filter(|(_, lost)| !lost.blocks.is_empty());
+            join_all(kept.map(|(entry, _)| write_out_no_more(entry.volume()))).await;
         }
         let failures: Vec<_> = lost.iter().map(|(it, lost)| self.lost(it.volume(), lost)).collect();
         self.stop.send_replace(true);

@@ -122,9 +122,6 @@ impl Shared {
                 }
                 pause.after(self, &error).await;
             }
-            if self.state().is_over {
-                return Err(io::Error::other("the store is closed"));
-            }
         }
         self.inner.flush().await?;
         if self.inner.losses() != losses {
@@ -160,6 +157,9 @@ impl Shared {
 
     async fn make_job(&self, job: Vec<Run>) -> io::Result<()> {
         let Some(first) = job.first() else { return Ok(()) };
+        if self.state().is_over {
+            return Err(io::Error::other("the store is closed"));
+        }
         let offset = first.offset;
         if let Place::Zero { allocated } = first.place {
             let how = Zeroing { keep_allocated: allocated, only_if_fast: false };
