@@ -1,6 +1,6 @@
 //! A long campaign (`make soak`): random load in every write mode whose every byte is checked,
-//! while the server is killed, stopped and told to reload, connections come and go, and stores
-//! fail. `SOAK_MINUTES` says how long; `UNDERCROFT_SEED` how it begins.
+//! above a level on flash, while the server is killed, stopped and told to reload, connections come
+//! and go, and stores fail. `SOAK_MINUTES` says how long; `UNDERCROFT_SEED` how it begins.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

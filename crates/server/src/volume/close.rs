@@ -27,7 +27,8 @@ use crate::volume::store_health::ask_store;
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LONGEST: Duration = Duration::from_secs(2);
 
-/// How long write-outs at the store are awaited when no more are begun.
+/// How long write-outs at the store are awaited when no more are begun, and what a write log that
+/// does not get empty has under way there.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const LAST_REQUESTS_OF_A_LOG: Duration = Duration::from_secs(30);
 
