@@ -186,6 +186,7 @@ bench-log: build
 	@python3 tools/bench/write_log.py $(UNDERCROFT) $(BENCH)
 
 bench-flash: build examples
+	cd tools/bench/foyer && $(CARGO) build --release --locked --target-dir $(abspath $(dir $(BUILT)))
 	@python3 tools/bench/flash.py $(UNDERCROFT) $(BENCH)
 
 bench-recording: build

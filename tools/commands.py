@@ -101,6 +101,7 @@ COMMANDS = [
     Command("bench-policies", "make bench-policies BENCH='--rounds 1 --seconds 0.2'", "one in four hits . lru"),
     Command("bench-log", "make bench-log BENCH='--rounds 1 --seconds 2'", r"back, log \| ", is_quick=True),
     Command("bench-flash", "make bench-flash BENCH=--quick", r"after kill -9: a read is answered[\s\S]*hits in memory, depth 32", is_quick=True),
+    Command("bench-flash", "make bench-flash BENCH='--quick --only speed'", "foyer in a loop", builds=True),
     Command("bench-recording", "make bench-recording BENCH='--rounds 1 --seconds 0.2'", "1 in 16", is_quick=True),
     Command("bench-advice", "make bench-advice BENCH='--rounds 1 --seconds 0.2'", "adviser=yes", is_quick=True),
     Command("advice", "make advice ADVICE=sprite", "factor"),

@@ -57,9 +57,7 @@ def counters(program, server):
 
 
 def memory(server):
-    """Bytes of memory that are the server's own, in no file."""
-    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
-    return 1024 * int(status.split("RssAnon:")[1].split()[0])
+    return flash_speed.own_memory(server.process.pid)
 
 
 def hit_share(program, server, seconds):

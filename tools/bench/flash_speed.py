@@ -1,5 +1,6 @@
 """How fast a level on flash answers beside the raw file that it lies in, beside hits in memory, and
-beside the filter `cache` of nbdkit; and what a level costs hits in memory. flash.py runs it.
+beside the filter `cache` of nbdkit, and beside the library foyer; and what a level costs hits in
+memory. flash.py runs it.
 
 Stores below a cache on a disk answer after 2 ms, as no read of them must be taken for a hit. And
 each run is checked by the server's counters, by what the process has read from the disk, and by
@@ -8,7 +9,11 @@ O_DIRECT on the level's file: figures of anything else than what they are called
 All reads are of 4 KiB at random, on one connection. fio reads the raw file and over NBD, so that
 its own time is on both sides; latencies begin before a request is submitted. Over NBD fio itself is
 slow at depth 32, as its hits in memory show. So `undercroft bench nbd` compares two servers that
-have everything in memory, and reads from flash once more.
+have everything in memory, and reads from flash once more. foyer has no server: it is called in a
+loop within its own process (the folder `foyer`), so what NBD and its socket cost is ours alone.
+
+The server with the level has no adviser: of a cache of 4 MiB it would simulate every request, of one
+that is an eighth of the level one in twenty or fewer.
 
 Not here: s3backer, which has a cache on a disk, too. Debian 12 has 1.5.4, which is a file system
 in FUSE before an object store, and no NBD server.
@@ -45,27 +50,30 @@ RAW = ["raw psync", "raw libaio", "raw io_uring"]
 FLASH, MEMORY, WITHOUT = "hit on flash", "hit in memory", "hit in memory, no level"
 FLASH_OWN = "hit on flash, by bench nbd"
 ON_DISK, IN_PAGES = "nbdkit cache, from disk", "nbdkit cache, page cache"
+FOYER = "foyer in a loop"
 # What is measured at each depth, beside the two servers with everything in memory.
 AT_DEPTH = {
-    1: [RAW[0], FLASH, MEMORY, ON_DISK, IN_PAGES],
-    32: [RAW[1], RAW[2], FLASH, FLASH_OWN, MEMORY, ON_DISK, IN_PAGES],
+    1: [RAW[0], FLASH, FLASH_OWN, MEMORY, ON_DISK, IN_PAGES, FOYER],
+    32: [RAW[1], RAW[2], FLASH, FLASH_OWN, MEMORY, ON_DISK, IN_PAGES, FOYER],
 }
+# Ours, a peer, and how many times as fast ours is to be. fio has no part in foyer's time.
+BESIDE = [(FLASH, ON_DISK, 5), (FLASH, IN_PAGES, None), (FLASH_OWN, FOYER, 1)]
 
 
 @dataclasses.dataclass
 class Sizes:
-    """Of a run, in MiB where a number is given."""
+    """Of a run, in MiB."""
 
     level: int = 2048
     # What is read at random: all of it on flash.
     part: int = 1024
     # Less than one in a hundred reads may hit it.
-    cache: str = "4MiB"
+    cache: float = 4
     # What is all in memory.
     memory: int = 256
 
 
-QUICK = Sizes(level=256, part=128, cache="512KiB", memory=32)
+QUICK = Sizes(level=256, part=128, cache=0.5, memory=32)
 
 
 def fio(name, seconds, depth, mib, *engine):
@@ -110,6 +118,12 @@ def disk_reads(pid):
     return int(text.split("\nread_bytes:")[1].split()[0]) / PAGE
 
 
+def own_memory(pid):
+    """Bytes of memory that are a process's own, in no file."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(status.split("RssAnon:")[1].split()[0])
+
+
 def must_be(what, part, whole, elsewhere=ELSEWHERE):
     """Ends the run unless nearly all of the whole is as it must be."""
     if part < (1 - elsewhere) * whole:
@@ -132,9 +146,9 @@ class Flash:
         self.file = data_file("level", sizes.level, folder)
         child([program, "flash", "format", self.file, "--size", f"{sizes.level}MiB", "--force"])
         self.server = stack.enter_context(Server(
-            program, "--cache", sizes.cache,
+            program, "--cache", f"{sizes.cache * MIB:.0f}",
             "--flash", f"{self.file},size={sizes.level}MiB,rule=access,budget=off",
-            "--volume", f"d=delay({DELAY}):file:{disk}",
+            "--volume", f"d=delay({DELAY}):file:{disk},adviser=no",
         ))  # fmt: skip
         self.pid = self.server.process.pid
         self.check_direct()
@@ -256,6 +270,60 @@ class Nbdkit:
         return figures
 
 
+class Foyer:
+    """The library foyer in a process that has everything in files on the same disk, and reads when it
+    is told to."""
+
+    def __init__(self, loop, stack, folder, sizes):
+        self.blocks = sizes.part * MIB // PAGE
+        self.command = [loop, os.path.join(folder, "foyer"), self.blocks, int(sizes.cache * MIB)]
+        self.begin()
+        empty = own_memory(self.pid)
+        self.await_all()
+        self.end()
+        # Anew: what it needs to write so much is not what its index takes.
+        found = self.begin()
+        self.await_all()
+        stack.callback(self.end)
+        each = (own_memory(self.pid) - empty) / self.blocks
+        print(f"foyer: {found['blocks']:,} blocks are there {found['s']:.2f} s after a normal end, "
+              f"{each:.1f} bytes of memory for each")  # fmt: skip
+
+    def begin(self):
+        """Starts it; what it has found."""
+        command = [str(word) for word in self.command]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        self.pid = self.process.pid
+        return self.answer()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"foyer: exit status {self.process.wait()}")
+        return json.loads(line)
+
+    def await_all(self):
+        must_be("blocks that foyer has on disk", self.answer()["blocks"], self.blocks, 0)
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+    def read(self, seconds, depth):
+        self.process.stdin.write(f"{depth} {seconds}\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def hits(self, seconds, depth):
+        before = disk_reads(self.pid)
+        figures = with_cpu(self.pid, lambda: self.read(seconds, depth))
+        must_be("reads of foyer's that it says are from disk", figures["from_disk"], figures["count"])
+        # A block lies on two pages.
+        must_be("pages that foyer read", disk_reads(self.pid) - before, 2 * figures["from_disk"])
+        return figures
+
+
 class Memory:
     """Our server with everything in memory, with a level on flash that has the default rule, or
     without one."""
@@ -296,7 +364,7 @@ def in_turn(runs, is_backwards):
     return {name: runs[name]() for name in names}
 
 
-def one_round(make_memory, flash, nbdkit, seconds, is_backwards):
+def one_round(make_memory, flash, peers, seconds, is_backwards):
     """Figures by depth: of what AT_DEPTH has, and pairs of the servers with all in memory."""
     with contextlib.ExitStack() as stack:
         # Anew in each round, as memory lies otherwise in each process.
@@ -308,21 +376,17 @@ def one_round(make_memory, flash, nbdkit, seconds, is_backwards):
                       for name in levels}  # fmt: skip
             pairs[depth] = [in_turn(slices, number % 2) for number in range(SLICES)]
         for depth, names in AT_DEPTH.items():
-            runs = runs_at(depth, seconds, flash, memory[MEMORY], nbdkit)
+            runs = runs_at(depth, seconds, flash, memory[MEMORY], peers)
             present = {name: runs[name] for name in names if name in runs}
             several[depth] = in_turn(present, is_backwards)
     return several, pairs
 
 
-def runs_at(depth, seconds, flash, memory, nbdkit):
+def runs_at(depth, seconds, flash, memory, peers):
     """What can be measured, by its name."""
     raw = {name: functools.partial(flash.raw, name.split()[1], seconds, depth) for name in RAW}
-    ours = {FLASH: flash.hits, FLASH_OWN: flash.own, MEMORY: memory.hits}
-    runs = raw | {name: functools.partial(run, seconds, depth) for name, run in ours.items()}
-    if nbdkit:
-        for name, is_on_disk in ((ON_DISK, True), (IN_PAGES, False)):
-            runs[name] = functools.partial(nbdkit.hits, is_on_disk, seconds, depth)
-    return runs
+    servers = {FLASH: flash.hits, FLASH_OWN: flash.own, MEMORY: memory.hits} | peers
+    return raw | {name: functools.partial(run, seconds, depth) for name, run in servers.items()}
 
 
 def print_table(title, rounds, names, basis):
@@ -349,12 +413,11 @@ def aims(several, pairs):
     for depth in AT_DEPTH:
         kept = ratios(pairs[depth], "speed", MEMORY, WITHOUT)
         yield f"hits in memory, depth {depth}: with a level, of the rate without", kept, 0.97, False
-    if ON_DISK not in single[0]:
-        return
     for depth, rounds in ((32, deep), (1, single)):
-        for other, bound in ((ON_DISK, 5), (IN_PAGES, None)):
-            name = f"hits on flash, depth {depth}: times {other}"
-            yield name, ratios(rounds, "speed", FLASH, other), bound, False
+        for ours, other, bound in BESIDE:
+            if other in rounds[0]:
+                name = f"{ours}, depth {depth}: times {other}"
+                yield name, ratios(rounds, "speed", ours, other), bound, False
 
 
 def print_aims(rows):
@@ -372,13 +435,20 @@ def measure(program, folder, rounds, seconds, sizes):
     folder = pathlib.Path(folder).resolve()
     with contextlib.ExitStack() as stack:
         disk = data_file("disk", sizes.part, folder)
-        flash, nbdkit = Flash(program, stack, folder, disk, sizes), None
+        flash, peers = Flash(program, stack, folder, disk, sizes), {}
         if shutil.which("nbdkit"):
             nbdkit = Nbdkit(stack, folder, disk, sizes)
+            peers[ON_DISK] = functools.partial(nbdkit.hits, True)
+            peers[IN_PAGES] = functools.partial(nbdkit.hits, False)
         else:
             print("nbdkit is not installed, left out", file=sys.stderr)
+        loop = pathlib.Path(program).parent / "undercroft-bench-foyer"
+        if loop.exists():
+            peers[FOYER] = Foyer(loop, stack, folder, sizes).hits
+        else:
+            print(f"there is no {loop}, foyer is left out: make bench-flash builds it", file=sys.stderr)
         make = functools.partial(Memory, program, folder=folder, sizes=sizes)
-        measured = [one_round(make, flash, nbdkit, seconds, number % 2)
+        measured = [one_round(make, flash, peers, seconds, number % 2)
                     for number in range(rounds)]  # fmt: skip
     several = [one for one, _ in measured]
     pairs = {depth: [pair for _, one in measured for pair in one[depth]] for depth in AT_DEPTH}
