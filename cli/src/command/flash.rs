@@ -176,7 +176,11 @@ fn accept_loss(out: &mut impl Write, store: &StoreSpec, yes: bool) -> Result<(),
             OpenOptions { has_log: true, must_exist: true, read_only: !yes, ..Default::default() };
         let opened = store.open(options).await.map_err(failed)?;
         let Some(log) = opened.mark().await.map_err(failed)? else {
-            writeln!(out, "{store}: whole; no write log has a part of it")?;
+            writeln!(
+                out,
+                "{store}: whole, since it has no mark of a write log; unless it can have none (a \
+                 device, another server), or was copied without it: see `undercroft flash info LOG`"
+            )?;
             return Ok(());
         };
         if !yes {

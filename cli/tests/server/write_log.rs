@@ -73,3 +73,35 @@ async fn a_loss_is_accepted_once_for_all() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("it is another store, or its log was given up"), "{said}");
 }
+
+/// A volume gets another name while its log has more than can be written out: nobody waits for the
+/// store, and the volume of the new name goes on with the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_is_renamed_though_its_log_is_not_empty() {
+    const BLOCKS: u64 = 200;
+    let place = Place::new();
+    let configure = |name: &str| {
+        let store = "log(v.log,size=8MiB):delay(1s):file:v.img";
+        let volume = format!(
+            "[[volume]]\nname = '{name}'\nstore = '{store}'\nsize = '4MiB'\ncache = '1MiB'\n"
+        );
+        place.write("undercroft.toml", format!("cache = '2MiB'\n[limits]\nclose-s = 1\n{volume}"));
+    };
+    configure("one");
+    let server = place.serve("-v");
+    let client = server.connect("one").await;
+    for block in 0..BLOCKS {
+        write(&client, block << 14, vec![block as u8; 4096]).await.unwrap();
+    }
+    client.flush().await.unwrap();
+    drop(client);
+    configure("other");
+    let log = server.reload("reloaded");
+    assert!(log.contains("the store needs its write log"), "{log}");
+    let client = server.connect("other").await;
+    for block in 0..BLOCKS {
+        let found = read(&client, block << 14, 4096).await.unwrap();
+        assert_eq!(found, vec![block as u8; 4096], "block {block}");
+    }
+    server.kill();
+}

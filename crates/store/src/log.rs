@@ -35,6 +35,7 @@ use futures_util::future::join_all;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
+use undercroft_random::hash;
 
 use crate::medium::{Medium, buffers_bytes, cut, pieces_bytes, ready, scatter};
 use crate::open::OnWarning;
@@ -220,9 +221,11 @@ impl Shared {
     async fn flush(&self) -> io::Result<()> {
         let appended = {
             let state = self.state();
-            state.refused()?;
-            state.end.sequence
+            (!state.is_given_up).then(|| state.refused().map(|()| state.end.sequence))
         };
+        // All that was answered is in the store alone.
+        let Some(appended) = appended else { return self.inner.flush().await };
+        let appended = appended?;
         let flushed = timeout(PATIENCE, self.ring.medium.flush()).await;
         match flushed.unwrap_or_else(|late| Err(late.into())) {
             Ok(()) => {
@@ -342,7 +345,7 @@ impl Shared {
         match ended.await {
             (false, _) => Err(io::Error::other("it was closed before")),
             (true, true) => Ok(()),
-            (true, false) => self.take_mark_off().await,
+            (true, false) => self.part().await,
         }
     }
 
@@ -352,6 +355,19 @@ impl Shared {
         self.queued.notify_one();
         self.work.notify_one();
         self.moved.notify_waiters();
+    }
+
+    /// Takes the mark off the store, and gives the empty log another identity: a copy of the store
+    /// that has the mark still lacks what the log has had.
+    async fn part(&self) -> io::Result<()> {
+        self.take_mark_off().await?;
+        if !self.options.unmarked {
+            let id = hash(self.writer.id ^ self.writer.life);
+            let end = self.state().end;
+            // Without it, such a copy is taken for this store.
+            let _ = self.write_head(end, Writer { id, ..self.writer }).await;
+        }
+        Ok(())
     }
 
     async fn take_mark_off(&self) -> io::Result<()> {

@@ -21,7 +21,6 @@ use undercroft_nbd::Failure;
 use crate::answer::Failed;
 use crate::volume::Volume;
 use crate::volume::shards::Shards;
-use crate::volume::store_health::ask_store;
 
 /// Pause before refused blocks are tried again; it doubles each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
@@ -114,8 +113,8 @@ pub(crate) async fn write_out_no_more(volume: &Volume) {
 impl Volume {
     /// Answers running requests, refuses new ones, and makes everything durable. The volume cannot
     /// be used afterwards. Takes at most [`close_patience`](crate::VolumeConfig::close_patience),
-    /// and slightly more if the store stalls, or up to five minutes more if a level on flash fails
-    /// or is slow, for which changes and the end of its journal wait.
+    /// and slightly more if the store stalls (half a minute with a write log), or up to five minutes
+    /// more if a level on flash fails or is slow, for which changes and the end of its journal wait.
     ///
     /// # Errors
     /// The blocks that the store did not take in that time. They stay dirty, so closing may be
@@ -167,11 +166,17 @@ impl Volume {
             return Ok(());
         }
         let store = Arc::clone(&self.store);
-        // Nothing is lost then, but another server may have to wait.
-        let given_up =
-            timeout_at(deadline(patience), ask_store(async move { store.close().await })).await;
-        if let Ok(Err(error)) = given_up {
+        // Nothing is lost if it fails, but another server may have to wait.
+        let mut closing = tokio::spawn(async move { store.close().await });
+        let given_up = timeout_at(deadline(patience), &mut closing).await;
+        if let Ok(Ok(Err(error))) = &given_up {
             tracing::warn!(volume = self.config.name, "the store cannot be given up: {error}");
+        }
+        if given_up.is_err() && self.store.backlog().is_some() {
+            // It would go on. The store may be opened again at once, under another name, so what it
+            // has under way is awaited.
+            closing.abort();
+            let _ = timeout(LAST_REQUESTS_OF_A_LOG, self.store.close()).await;
         }
         if let Some(log) = self.store.backlog().filter(|log| log.age.is_some()) {
             let (name, bytes) = (&self.config.name, log.bytes);

@@ -15,7 +15,7 @@ use futures_util::stream::{self, StreamExt};
 use tokio::time::{sleep, sleep_until, timeout};
 use undercroft_random::hash;
 
-use super::format::{Head, Point};
+use super::format::{Head, Point, Writer};
 use super::overlay::{Overlay, Place, Run};
 use super::ring::{Batch, Ring};
 use super::{Mode, PATIENCE, Shared, State};
@@ -140,11 +140,14 @@ impl Shared {
         for batch in epoch {
             // A device may have lost or changed what it took.
             let is_whole = timeout(PATIENCE, self.ring.is_whole(self.writer, batch)).await;
-            let damaged = || io::Error::other("it is damaged");
-            is_whole
-                .unwrap_or_else(|late| Err(late.into()))
-                .and_then(|is_whole| is_whole.then_some(()).ok_or_else(damaged))
-                .inspect_err(|error| self.fail(error))?;
+            match is_whole.unwrap_or_else(|late| Err(late.into())) {
+                Ok(true) => {}
+                Ok(false) => return Err(self.damaged().await),
+                Err(error) => {
+                    self.fail(&error);
+                    return Err(error);
+                }
+            }
         }
         let mut newest = Overlay::default();
         epoch.iter().flat_map(Batch::runs).for_each(|run| newest.insert(run));
@@ -153,6 +156,22 @@ impl Shared {
         let made = stream::iter(jobs).map(|job| self.make_job(job)).buffer_unordered(width);
         // All have ended, whatever one says.
         made.collect::<Vec<_>>().await.into_iter().collect()
+    }
+
+    /// The log's device has changed what it took. Says on it how much was durable, or the next one
+    /// to open the log would believe that it ends at the damage.
+    async fn damaged(&self) -> io::Error {
+        let (tail, durable) = {
+            let state = self.state();
+            (state.tail, state.durable)
+        };
+        let since = durable.max(self.writer.since);
+        let _ = self.write_head(tail, Writer { since, ..self.writer }).await;
+        let error = io::Error::other(
+            "it is damaged, and is refused when it is opened again: copy the volume before",
+        );
+        self.fail(&error);
+        error
     }
 
     async fn make_job(&self, job: Vec<Run>) -> io::Result<()> {
@@ -178,7 +197,7 @@ impl Shared {
     /// The changes of these batches are durable in the store: notes that, and forgets them.
     async fn free(&self, batches: &[Batch]) {
         let Some(last) = batches.last() else { return };
-        if let Err(error) = self.write_head(last.end).await {
+        if let Err(error) = self.write_head(last.end, self.writer).await {
             // Nothing is appended any more, so the next one to open the log does the same again.
             self.fail(&error);
         }
@@ -202,13 +221,13 @@ impl Shared {
     async fn give_up_log(&self) -> io::Result<()> {
         let late = self.state().late.take();
         if let Some(late) = late {
-            // It could be taken for a batch later.
-            let _ = late.await;
+            // If it ends after that, it follows no head.
+            let _ = timeout(PATIENCE, late).await;
         }
         let end = self.state().end;
         // No batch that may be there follows this point.
         let nowhere = Point { before: hash(end.before ^ self.writer.life), ..end };
-        let is_noted = self.write_head(nowhere).await.is_ok();
+        let is_noted = self.write_head(nowhere, self.writer).await.is_ok();
         self.take_mark_off().await?;
         self.state().is_given_up = true;
         self.moved.notify_waiters();
@@ -224,12 +243,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes a head that says where the oldest batch begins.
-    async fn write_head(&self, tail: Point) -> io::Result<()> {
+    /// Writes a head that says where the oldest batch begins, and whose batches count.
+    pub(super) async fn write_head(&self, tail: Point, writer: Writer) -> io::Result<()> {
         // After a failure in the same place again: the other one has what is durable.
         let number = self.state().head + 1;
         let (ring_bytes, store_bytes) = (self.ring.bytes, self.medium.size());
-        let head = Head { number, ring_bytes, store_bytes, tail, writer: self.writer };
+        let head = Head { number, ring_bytes, store_bytes, tail, writer };
         timeout(PATIENCE, Ring::write_head(&*self.ring.medium, &head)).await??;
         self.state().head = number;
         Ok(())

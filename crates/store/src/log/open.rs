@@ -162,7 +162,8 @@ fn check_mark(mark: Option<&str>, own: &str, is_empty: bool) -> io::Result<()> {
         None if is_empty => Ok(()),
         None => Err(invalid(
             "it has changes for a store, and this one waits for none: it is another store, or \
-             its log was given up; give it another log",
+             its log was given up, and needs another log; or it was copied without its mark, and \
+             `unmarked` opens it until the log is empty",
         )),
     }
 }

@@ -194,7 +194,10 @@ impl Ring {
             batches.push(batch);
         }
         if at.sequence < head.writer.since || window.has_lost(head, at).await? {
-            return Err(invalid("it is damaged: changes are gone that were durable"));
+            return Err(invalid(
+                "it is damaged: changes are gone that were durable; `undercroft flash accept-loss` \
+                 lets its store be served without it",
+            ));
         }
         Ok(batches)
     }

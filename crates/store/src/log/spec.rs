@@ -74,26 +74,28 @@ impl Description for LogSpec {
         };
         Box::pin(async move {
             let inner = inner.await?;
-            if !path.exists()
-                && let Some(mark) = inner.mark().await?
-            {
-                let name = inner.facts().name;
-                return Err(wrap(name, invalid(&format!("a part of it is in its log {mark}"))));
-            }
-            let named = |error| wrap(format!("log {}", path.display()), error);
-            let is_new = !path.exists();
+            let mark = inner.mark().await?;
+            let name = inner.facts().name;
+            let named = {
+                let log = format!("log {}", path.display());
+                move |error| wrap(log, error)
+            };
             // By a thread of its own: a file system that hangs must not hold up the caller.
-            let (place, bytes) = (path.clone(), log.bytes);
-            let opened = spawn_blocking(move || medium(&place, bytes, must_exist, read_only)).await;
-            let medium =
-                opened.map_err(io::Error::other).and_then(|medium| medium).map_err(named)?;
+            let (place, bytes, of_thread) = (path.clone(), log.bytes, named.clone());
+            let opened = spawn_blocking(move || {
+                let is_new = !place.exists();
+                if let Some(mark) = mark.filter(|_| is_new) {
+                    return Err(wrap(name, invalid(&format!("a part of it is in its log {mark}"))));
+                }
+                let medium = medium(&place, bytes, must_exist, read_only).map_err(of_thread)?;
+                Ok((medium, is_new))
+            });
+            let (medium, is_new) = opened.await.map_err(io::Error::other)??;
             if is_new {
                 on_made.iter().for_each(|tell| tell(medium.facts()));
-                // It gets what files have that others may not read.
-                let own = std::fs::set_permissions(&path, Permissions::from_mode(0o600));
                 // A hole would find the file system full later.
                 let how = Zeroing { keep_allocated: true, only_if_fast: false };
-                if let Err(error) = own.and(medium.zero(0, log.bytes, how, false).await) {
+                if let Err(error) = medium.zero(0, log.bytes, how, false).await {
                     drop(std::fs::remove_file(&path));
                     return Err(named(error));
                 }
@@ -112,6 +114,10 @@ fn medium(path: &Path, size: u64, must_exist: bool, read_only: bool) -> io::Resu
     let size = (!path.exists()).then_some(size);
     let file = FileOptions { size, must_exist, read_only, ..FileOptions::default() };
     let opened = FileStore::open(path, &FileOptions { direct: true, ..file.clone() });
+    if size.is_some() && opened.is_ok() {
+        // It gets what files have that others may not read.
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    }
     let fits = |store: &FileStore| u64::from(store.facts().alignment) <= PAGE;
     match opened {
         Ok(store) if fits(&store) => return Ok(store),

@@ -125,14 +125,42 @@ async fn a_log_that_fails_is_emptied() {
         let disk = memory(1 << 20);
         // The first write is the head's.
         let medium = failing(memory(LOG), 3, failure);
-        let store = before(Arc::clone(&disk), medium, 1).await.unwrap();
+        let inner = failing(Arc::clone(&disk), 1, STALLS);
+        let handle = inner.handle();
+        let store = before(inner, medium, 1).await.unwrap();
         write(&store, 0, &[1; 4096]).await.unwrap();
         assert!(write(&store, 4096, &[2; 4096]).await.is_err());
         assert!(write(&store, 8192, &[3; 4096]).await.is_err() && store.flush().await.is_err());
         assert!(store.stopped().is_some_and(|why| why.contains("log /log failed")));
-        sleep(Duration::from_secs(60)).await;
+        handle.set(None);
+        handle.release();
+        sleep(Duration::from_secs(200)).await;
         assert_eq!(read(&*disk, 0, 1).await.unwrap(), [1]);
         assert_eq!(read(&store, 0, 1).await.unwrap(), [1]);
+        // The store is whole without it, so it can be closed; a change is refused all the same.
+        store.flush().await.unwrap();
+        assert!(write(&store, 8192, &[3; 4096]).await.is_err());
+        store.close().await.unwrap();
+    }
+}
+
+/// What only the log has is not replaced by what the store had before: a read of it fails.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_of_the_log_fails() {
+    for failure in [FAILS, STALLS] {
+        let inner = failing(memory(1 << 20), 1, STALLS);
+        let medium = Arc::new(FailStore::new(memory(LOG), None));
+        let handle = medium.handle();
+        let store = before(inner, medium, 1).await.unwrap();
+        write(&store, 4096, &[7; 4096]).await.unwrap();
+        let (kind, trigger) = (Some(RequestKind::Read), Trigger::From(1));
+        handle.set(Some(FailRule { kind, trigger, failure }));
+        let answer = timeout(Duration::from_secs(31), read(&store, 4096, 1)).await;
+        assert!(answer.expect("nobody waits for ever").is_err());
+        assert_eq!(read(&store, 0, 1).await.unwrap(), [0], "the rest is read");
+        handle.set(None);
+        handle.release();
+        assert_eq!(read(&store, 4096, 1).await.unwrap(), [7]);
     }
 }
 
@@ -278,12 +306,17 @@ async fn a_change_that_is_damaged_in_the_log_is_not_made() {
     let (disk, log) = (memory(1 << 20), memory(LOG));
     let store = before(Arc::clone(&disk), Arc::clone(&log), 1).await.unwrap();
     write(&store, 0, &[1; 4096]).await.unwrap();
+    store.flush().await.unwrap();
     write(&*log, 3 * 4096, &[2]).await.unwrap();
     sleep(Duration::from_secs(60)).await;
     assert_eq!(read(&*disk, 0, 2).await.unwrap(), [0, 0]);
     let why = store.stopped().unwrap_or_default();
     assert!(why.contains("log /log failed: it is damaged"), "{why}");
     assert!(write(&store, 4096, &[3; 4096]).await.is_err());
+    // It was flushed, so the next one to open the log must not go on without it.
+    drop(store);
+    let why = before(disk, log, 2).await.err().unwrap().to_string();
+    assert!(why.contains("changes are gone that were durable"), "{why}");
 }
 
 /// A log is opened before its store with the units that it was written with.
@@ -386,6 +419,20 @@ async fn a_file_and_its_log_know_one_another() {
     let store = when_free(plain.clone()).await;
     assert_eq!(read(&*store, 0, 1).await.unwrap(), [5]);
     drop(store);
+
+    // What a log has given to a copy of its store, the store itself still lacks.
+    let before_it = |file: &str| format!("log({},size=8MiB):file:{}", path("own log"), path(file));
+    let store = open(before_it("original")).await.unwrap();
+    write(&*store, 4096, &[7; 4096]).await.unwrap();
+    store.flush().await.unwrap();
+    drop(store);
+    let mut copying = std::process::Command::new("cp");
+    copying.args(["--archive", &path("original"), &path("copy")]);
+    assert!(copying.status().unwrap().success());
+    when_free(before_it("copy")).await.close().await.unwrap();
+    let copy = when_free(format!("file:{}", path("copy"))).await;
+    assert_eq!(read(&*copy, 4096, 1).await.unwrap(), [7]);
+    refused(&before_it("original"), "the store has another log").await;
 
     // An empty log that two stores had belongs to the one that had it last.
     drop(when_free(with_log("one")).await);
