@@ -214,6 +214,113 @@ async fn a_restart_finds_what_lay_on_flash() {
     assert_eq!(server.stop(), 0);
 }
 
+/// What lay below another file is not read, though that was changed when this one would have been:
+/// the device was moved to another store, or the file replaced by another one of the same name.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lay_below_another_file_is_not_read() {
+    for same_name in [false, true] {
+        let place = Place::new();
+        let mut random = seeded("another file");
+        let mut images = || random.bytes((BLOCKS * BLOCK) as usize);
+        let (data, other) = (images(), images());
+        place.write("v.img", &data);
+        let warm = |name: &str| {
+            let level = "--flash flash,size=4MiB,budget=off,restart=warm";
+            place.serve(&format!("{level} --volume v=file:{name},cache=128KiB,policy=lru"))
+        };
+        let server = warm("v.img");
+        for _ in 0..3 {
+            read_all(&server, &data).await;
+        }
+        until_durable(&server, BLOCKS / 2).await;
+        // From now on a change within two seconds is taken for this server's own.
+        write(&server.connect("v").await, 0, data[..4096].to_vec()).await.unwrap();
+        place.write("other.img", &other);
+        if same_name {
+            fs::rename(place.path("other.img"), place.path("v.img")).unwrap();
+        }
+        server.kill();
+        let server = warm(if same_name { "v.img" } else { "other.img" });
+        read_all(&server, &other).await;
+        assert_eq!((flash(&server, "durable"), flash(&server, "hits")), (0, 0));
+        assert_eq!(server.stop(), 0);
+    }
+}
+
+/// A volume grows above its level: what lies there stays right, also for the next server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_grows_above_its_level() {
+    let place = Place::new();
+    let data = seeded("grows").bytes((BLOCKS * BLOCK) as usize);
+    place.write("v.img", &data);
+    let arguments = "--flash flash,size=4MiB,budget=off,restart=warm \
+                     --volume v=file:v.img,cache=128KiB,policy=lru -v";
+    let server = place.serve(arguments);
+    for _ in 0..3 {
+        read_all(&server, &data).await;
+    }
+    until_durable(&server, BLOCKS / 2).await;
+    let file = fs::File::options().write(true).open(place.path("v.img")).unwrap();
+    file.set_len(2 * BLOCKS * BLOCK).unwrap();
+    server.reload("the volume has grown");
+    let hits = flash(&server, "hits");
+    read_all(&server, &data).await;
+    assert!(flash(&server, "hits") > hits + BLOCKS / 2);
+    let client = server.connect("v").await;
+    for _ in 0..3 {
+        for block in BLOCKS..2 * BLOCKS {
+            let bytes = read(&client, block * BLOCK, 4096).await.unwrap();
+            assert!(bytes.iter().all(|&byte| byte == 0), "block {block}");
+        }
+    }
+    write(&client, BLOCKS * BLOCK, vec![9; 4096]).await.unwrap();
+    client.flush().await.unwrap();
+    server.kill();
+    let server = place.serve(arguments);
+    read_all(&server, &data).await;
+    let client = server.connect("v").await;
+    assert_eq!(read(&client, BLOCKS * BLOCK, 4096).await.unwrap(), vec![9; 4096]);
+    assert_eq!(server.stop(), 0);
+}
+
+/// A TRIM of a terabyte waits for the ends of what lay on flash, and not for what did not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trim_of_a_terabyte_ends_what_lay_on_flash() {
+    const APART: u64 = (1 << 40) / BLOCKS;
+    let place = Place::new();
+    let arguments = "--flash flash,size=4MiB,budget=off,restart=warm \
+                     --volume v=file:v.img,size=1TiB,cache=128KiB,policy=lru";
+    let server = place.serve(arguments);
+    let client = server.connect("v").await;
+    for block in 0..BLOCKS {
+        write(&client, block * APART, vec![7; 4096]).await.unwrap();
+    }
+    let read_all = async |server: &Server, byte: u8| {
+        let client = server.connect("v").await;
+        for block in 0..BLOCKS {
+            let bytes = read(&client, block * APART, 4096).await.unwrap();
+            assert!(bytes.iter().all(|&found| found == byte), "block {block}");
+        }
+    };
+    for _ in 0..3 {
+        read_all(&server, 7).await;
+    }
+    until_durable(&server, BLOCKS / 2).await;
+    let began = Instant::now();
+    for gibibyte in 0..1024 {
+        client.trim(gibibyte << 30, 1 << 30, false).await.unwrap();
+    }
+    println!("a terabyte is trimmed in {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert_eq!(flash(&server, "durable"), 0);
+    read_all(&server, 0).await;
+    drop(client);
+    server.kill();
+    let server = place.serve(arguments);
+    read_all(&server, 0).await;
+    assert_eq!(server.stop(), 0);
+}
+
 /// Flash has only copies: a server whose device has gone starts, and says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_starts_without_its_device() {

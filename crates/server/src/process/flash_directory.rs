@@ -40,6 +40,8 @@ impl FlashDirectory {
     /// # Errors
     /// It cannot be read.
     pub(super) async fn read(store: &Arc<dyn Store>, device_bytes: u64) -> io::Result<Self> {
+        // What the process before had written may not be durable yet.
+        store.flush().await?;
         let [one, other] = PARTS_AT.map(|byte| read(&**store, byte, PARTS_BYTES));
         let parts = Mutex::new(Parts::read(&one.await?, &other.await?, device_bytes));
         let (store, writing) = (Some(Arc::clone(store)), tokio::sync::Mutex::default());

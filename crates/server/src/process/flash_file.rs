@@ -247,7 +247,11 @@ fn check(page: FirstPage, bytes: u64) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
     use std::sync::mpsc;
+
+    use undercroft_flash::PAGE_BYTES;
+    use xxhash_rust::xxh3::xxh3_64;
 
     use super::*;
 
@@ -279,6 +283,61 @@ mod tests {
         assert!(matches!(wrong, ServeError::Plan(_)), "{wrong}");
         let wrong = open("/dev/null").await;
         assert!(matches!(wrong, ServeError::Work(_)), "{wrong}");
+    }
+
+    /// What is not as it was formatted is refused, and says why; a file that has grown is not.
+    #[tokio::test]
+    async fn what_was_formatted_is_looked_at_before_it_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("flash");
+        let config: FlashConfig = format!("{},size=4MiB", path.display()).parse().unwrap();
+        drop(open_or_make(&config, true).await.unwrap());
+        assert!(path.metadata().unwrap().blocks() * 512 >= 4 << 20, "it has holes");
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let mut page = vec![0; PAGE_BYTES];
+        file.read_exact_at(&mut page, 0).unwrap();
+        let mut later = page.clone();
+        later[16] = 9;
+        let check = xxh3_64(&later[..PAGE_BYTES - 8]);
+        later[PAGE_BYTES - 8..].copy_from_slice(&check.to_le_bytes());
+        let flipped = |at: usize| {
+            let mut page = page.clone();
+            page[at] ^= 4;
+            page
+        };
+        let torn = [&page[..512], &[0; PAGE_BYTES - 512]].concat();
+        for (page, why) in [
+            (flipped(3), "holds something else"),
+            (flipped(30), "its first page is damaged"),
+            // As a crash leaves it while it is made, or prepared.
+            (torn, "its first page is damaged"),
+            (vec![0; PAGE_BYTES], "is not formatted"),
+            (later, "has layout 9"),
+        ] {
+            file.write_all_at(&page, 0).unwrap();
+            let refused = open_or_make(&config, true).await.err().unwrap();
+            let said = matches!(&refused, ServeError::Plan(what)
+                if what.contains(why) && what.contains("`undercroft flash format`"));
+            assert!(said, "{refused}");
+        }
+        file.write_all_at(&page, 0).unwrap();
+        file.set_len(8 << 20).unwrap();
+        assert!(open_or_make(&config, false).await.is_ok());
+    }
+
+    /// A file system in memory says at once that it has no room.
+    #[test]
+    fn a_full_file_system_keeps_no_half_of_a_file() {
+        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+            println!("skipped: no file system in memory here");
+            return;
+        };
+        let room = rustix::fs::statvfs(folder.path()).unwrap();
+        let path = folder.path().join("flash");
+        let why = format(&path, room.f_blocks * room.f_frsize + (1 << 30)).unwrap_err();
+        assert!(why.contains("No space left on device"), "{why}");
+        assert!(!path.exists());
+        assert_eq!(format(&path, 4 << 20), Ok(()));
     }
 
     /// The clock stands still until nothing else can go on, so this takes no time.

@@ -195,6 +195,14 @@ mod tests {
         assert!(said.starts_with("caches of 500GiB need 513GiB of memory"), "{said}");
         assert_eq!(check("30GiB"), Ok(()));
         assert!(check("32GiB").is_err(), "frames are not all that is needed");
+        // 9 bytes for each of the blocks on flash.
+        without = caches("1GiB");
+        without.iter_mut().for_each(|volume| volume.adviser = false);
+        without[0].flash_bytes = 13 << 40;
+        assert!(check_below(folder.path(), &without).is_ok());
+        without[1].flash_bytes = 2 << 40;
+        let said = check_below(folder.path(), &without).unwrap_err().to_string();
+        assert!(said.starts_with("caches of 1GiB need 35GiB of memory"), "{said}");
         write("proc/self/cgroup", "5:cpu,memory:/old\n0::/a.slice/b.service\n");
         write("sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
         write("sys/fs/cgroup/memory/old/memory.limit_in_bytes", "9223372036854771712\n");

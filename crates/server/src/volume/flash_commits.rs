@@ -59,7 +59,7 @@ const LEFT_NS: u64 = 1_000_000_000;
 const RENEW_NS: u64 = 1_700_000_000;
 
 /// How long it takes until the time of a store's last change is as durable as its data: a stamp
-/// admits what was the last change so long ago, and at most twice as long.
+/// admits what was the last change so long ago, or at the stamp before that.
 const SETTLES: Duration = Duration::from_secs(60);
 
 /// The levels on flash of a volume's shards.
@@ -281,8 +281,9 @@ impl FlashCommits {
         let began = clock::now();
         self.make_store_durable(queue, host, is_last).await;
         let ready = queue.take_covered(self.changes.covered.load(Ordering::SeqCst));
-        let stamp = self.stamp(is_last).await?;
+        // Before the stamp: it is over soon.
         self.enter(ready).await?;
+        let stamp = self.stamp(is_last).await?;
         let (pages, committed) = self.pages(stamp);
         if pages.is_empty() {
             return Ok(false);

@@ -350,6 +350,62 @@ async fn a_device_that_only_takes_writes_is_done_without() {
     device.release();
 }
 
+/// Writes that fail are noticed though reads do not, as of a drive that has become read-only.
+#[tokio::test]
+async fn a_device_that_takes_no_writes_is_done_without() {
+    let device = TestStore::new((1024 * BLOCK) as usize, 4096, 1);
+    let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, 1);
+    store.inner.lock().unwrap().live = Random::new(seed()).bytes((BLOCKS * BLOCK) as usize);
+    let part = part("1024blk,rule=access", 1024, &device);
+    let volume = open_above(config(16, "lru"), &store, part);
+    let read_all = async |from: u64| {
+        for block in from..from + 64 {
+            let data = read(&volume, block * BLOCK, BLOCK).await.unwrap();
+            assert_eq!(data, store.live()[(block * BLOCK) as usize..][..BLOCK as usize]);
+        }
+        settle().await;
+    };
+    read_all(0).await;
+    device.fail_writes.store(true, Ordering::SeqCst);
+    read_all(0).await;
+    let flash = flash_of(&volume);
+    assert!(flash.hits >= 48 && flash.failed_writes == 0 && flash.up == 1, "{flash:?}");
+    read_all(100).await;
+    let flash = flash_of(&volume);
+    assert!(flash.failed_writes >= 16 && flash.up == 0 && flash.failed_reads == 0, "{flash:?}");
+    // Also what was to be written is right, and nothing is looked for there any more.
+    read_all(100).await;
+    read_all(0).await;
+    assert_eq!(flash_of(&volume).hits, flash.hits);
+    volume.validate().unwrap();
+}
+
+/// No more is written than the budget brings in the time, however many blocks there are, and
+/// whatever part of it a shard has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_is_kept_by_all_shards_together() {
+    const A_SECOND: u64 = 100;
+    for shards in [1, 2] {
+        let device = TestStore::new((1024 * BLOCK) as usize, 4096, 1);
+        let store = TestStore::new((BLOCKS * BLOCK) as usize, 512, 1);
+        let budget = A_SECOND * 86_400 * BLOCK;
+        let rule = format!("1024blk,rule=access,budget={budget}/day");
+        let began = std::time::Instant::now();
+        let part = part(&rule, 1024 / shards, &device);
+        let volume = open_above(VolumeConfig { shards, ..config(16, "lru") }, &store, part);
+        for block in (0..BLOCKS).cycle() {
+            read(&volume, block * BLOCK, BLOCK).await.unwrap();
+            if began.elapsed().as_secs() >= 2 {
+                break;
+            }
+        }
+        let (flash, most) = (flash_of(&volume), began.elapsed().as_millis() as u64 / 10);
+        let what = format!("{shards} shards: {} of {most}", flash.written);
+        assert!((most / 2..=most + 1).contains(&flash.written), "{what}");
+        assert!(flash.over_budget > A_SECOND && flash.up == u64::from(shards), "{what}: {flash:?}");
+    }
+}
+
 /// The last block of a volume may be shorter than a slot: it stays off flash.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_last_block_hurts_no_other() {

@@ -507,6 +507,21 @@ async fn a_slow_device_holds_no_write_up_for_ever() {
         write(&life.volume, block * BLOCK, vec![1; BLOCK as usize]).await.unwrap();
     }
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    // Even slower, and blocks come to flash all the time, which are synced there first.
+    life.device.flush_ms.store(5800, Ordering::SeqCst);
+    let (volume, began) = (Arc::clone(&life.volume), Instant::now());
+    let reading = tokio::spawn(async move {
+        for block in (3..BLOCKS).cycle() {
+            read(&volume, block * BLOCK, BLOCK).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    // Until a stamp of before is over.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    write(&life.volume, 0, vec![2; BLOCK as usize]).await.unwrap();
+    println!("a write ended after {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
+    reading.abort();
     life.device.flush_ms.store(0, Ordering::SeqCst);
     life.volume.close().await.unwrap();
 }
