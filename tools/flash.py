@@ -131,6 +131,13 @@ def goals(runs, streams):
     return table(["design", *(stream for stream, *_ in streams), "within a point"], rows)
 
 
+def floors(runs, streams):
+    """Blocks that lay on flash until a write ended their copy, of all that are written."""
+    cell = lambda flash: f"{100 * flash['rewritten'] / flash['written']:.0f} %" if flash["written"] else "-"
+    rows = [[name, *(cell(runs[name, stream]["flash"]) for stream, *_ in streams)] for name, _ in OURS]
+    return table(["design", *(stream for stream, *_ in streams)], rows)
+
+
 def budgets(pool, streams):
     """Less and less may be written: what is left of the hits, and of the writes."""
     rows = []
@@ -174,6 +181,7 @@ def main():
         text = put(text, "streams", table(heading, about))
         text = put(text, "designs", by_design(runs, names, BASES + OURS))
         text = put(text, "goals", goals(runs, all_streams))
+        text = put(text, "floors", floors(runs, all_streams))
         text = put(text, "orders", by_design(runs, names, orders))
         text = put(text, "budgets", budgets(pool, all_streams))
         DOC.write_text(text)

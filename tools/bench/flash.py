@@ -5,9 +5,9 @@
 
 Memory and restarts: a volume as large as the level, on a file that is one hole, is read through once with a cache of 64 MiB:
 blocks go to flash as they are read (rule=access), as fast as it takes them. Given is the server's own memory beyond that of a
-server without flash which has read the same, for each block of 4 KiB that the level has room for. Then a part of the volume is
-read at random. The server is ended and started again, killed and started again; given are the seconds until it has answered a
-read, and how many of the reads that missed memory hit flash, before and after.
+server without flash which has read the same, for each block of 4 KiB that the level has room for. Then blocks are read at random,
+some much more often than others. The server is ended and started again, killed and started again; given are the seconds until it
+has answered a read, and how many of the blocks read did not come from the store, in the last minute before and the first one after.
 
 Large (root): a level of 1 TiB on a loop device over a file of which only journal and table are written, all slots full (the
 example `fill` of undercroft-flash). Given are the seconds until a read is answered after a normal end and after kill -9, until
@@ -30,8 +30,10 @@ from common import Server, child_report
 
 GIB = 1 << 30
 CACHE = 64 << 20
-# What is read at random: more than the cache, and on flash after some seconds.
+# Of the large level, what is read at random: more than the cache.
 PART = 256 << 20
+# Of the other one, some blocks much more often than others.
+SKEWED = "--random_distribution=zipf:1.1"
 
 
 def serve(program, folder, size, flash):
@@ -60,12 +62,13 @@ def memory(server):
     return flash_speed.own_memory(server.process.pid)
 
 
-def hit_share(program, server, seconds):
-    """The share of reads at random that hit flash, of those that missed memory, in percent."""
-    before = counters(program, server)
-    load(server, "--rw=randread", "--bs=4k", "--iodepth=16", f"--size={PART}", "--time_based", f"--runtime={seconds}")
-    after = counters(program, server)
-    return 100 * (after["hits"] - before["hits"]) / (after["reads"] - before["reads"])
+def hit_share(program, server, seconds, size, *how):
+    """The share of the blocks read at random that did not come from the store, in percent."""
+    count = lambda: child_report(program, "stats", server.uri())[0]["volumes"]["d"]
+    before = count()
+    load(server, "--rw=randread", "--bs=4k", "--iodepth=16", "--randrepeat=0", f"--size={size}", "--time_based", f"--runtime={seconds}", *how)
+    after = count()
+    return 100 - 100 * (after["store_reads"] - before["store_reads"]) / (after["reads"] - before["reads"])
 
 
 def started(program, folder, size, flash):
@@ -88,14 +91,16 @@ def measure_memory(program, folder, size, seconds):
         read_through(server, size)
         more, blocks = memory(server) - without, counters(program, server)["capacity_blocks"]
         print(f"{blocks:,} blocks of 4 KiB: {more / blocks:.1f} bytes of memory for each, {more / 2**20:.0f} MiB")
-        hit_share(program, server, 2 * seconds)
-        print(f"before: {hit_share(program, server, seconds):.1f} % hits")
+        hit_share(program, server, 2 * seconds, size, SKEWED)
+        share = hit_share(program, server, seconds, size, SKEWED)
+        print(f"before: {share:.1f} % of the blocks read did not come from the store", flush=True)
     for how in ("a normal end", "kill -9"):
         server, began_s = started(program, folder, size, flash)
         with server:
             found = counters(program, server)["durable"]
-            share = hit_share(program, server, seconds)
-            print(f"after {how}: a read is answered after {began_s:.2f} s, {found:,} blocks are found, {share:.1f} % hits")
+            share = hit_share(program, server, seconds, size, SKEWED)
+            print(f"after {how}: a read is answered after {began_s:.2f} s, {found:,} blocks are found, "
+                  f"{share:.1f} % did not come from the store", flush=True)
             server.process.kill()
             server.process.wait()
 
@@ -130,7 +135,7 @@ def measure_large(program, folder, size):
                 began = time.monotonic() - began_s
                 found = wait_for_level(program, server)
                 level_s = time.monotonic() - began
-                share = hit_share(program, server, 5)
+                share = hit_share(program, server, 5, PART)
                 print(f"after {how}: a read is answered after {began_s:.2f} s, {found:,} blocks are there after {level_s:.2f} s, "
                       f"{share:.1f} % hits then, {memory(server) / 2**30:.2f} GiB of memory", flush=True)
                 if how == "a normal end":
@@ -145,7 +150,7 @@ def main():
     parser.add_argument("undercroft")
     parser.add_argument("--only", choices=["memory", "large", "speed"], help="one part")
     parser.add_argument("--size", type=int, help="of the level, in GiB (memory: 32, large: 1024)")
-    parser.add_argument("--seconds", type=int, default=10, help="memory: of reads at random")
+    parser.add_argument("--seconds", type=int, default=60, help="memory: of reads at random")
     parser.add_argument("--rounds", type=int, default=5, help="speed")
     parser.add_argument("--run", type=float, default=3.0, help="speed: seconds of each run")
     parser.add_argument("--folder", default="target/bench", help="where the files are for the time")

@@ -20,7 +20,7 @@ impl<'a> Disk<'a> {
     /// Says what this machine does not allow.
     pub(crate) fn new(place: &'a Place, uri: &str) -> Result<Disk<'a>, String> {
         std::fs::create_dir_all(place.path("files")).unwrap();
-        let _file = Mounted::new(place, uri)?;
+        let _file = Mounted::new(place, "fuse", uri)?;
         let mut disk = Disk { place, _file, device: None, mounted: false };
         // Without direct I/O the loop device would be a cache of its own.
         let arguments = ["--find", "--show", "--direct-io=on", "fuse/nbd"];
@@ -72,19 +72,23 @@ impl Drop for Disk<'_> {
     }
 }
 
-/// A volume as a file, `fuse/nbd`.
-pub(crate) struct Mounted<'a>(&'a Place, Child);
+/// A volume as a file, `nbd` in a folder.
+pub(crate) struct Mounted<'a>(&'a Place, &'static str, Child);
 
 impl<'a> Mounted<'a> {
     /// # Errors
     /// Says what this machine does not allow.
-    pub(crate) fn new(place: &'a Place, uri: &str) -> Result<Mounted<'a>, String> {
-        std::fs::create_dir_all(place.path("fuse")).unwrap();
-        let child = place.command("nbdfuse", &["fuse", uri]).spawn().unwrap();
-        let mut mounted = Mounted(place, child);
+    pub(crate) fn new(
+        place: &'a Place,
+        folder: &'static str,
+        uri: &str,
+    ) -> Result<Mounted<'a>, String> {
+        std::fs::create_dir_all(place.path(folder)).unwrap();
+        let child = place.command("nbdfuse", &[folder, uri]).spawn().unwrap();
+        let mut mounted = Mounted(place, folder, child);
         let deadline = Instant::now() + PATIENCE;
-        while !place.path("fuse/nbd").exists() {
-            if mounted.1.try_wait().unwrap().is_some() || Instant::now() > deadline {
+        while !place.path(folder).join("nbd").exists() {
+            if mounted.2.try_wait().unwrap().is_some() || Instant::now() > deadline {
                 return Err("nbdfuse may not mount".to_owned());
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -95,11 +99,11 @@ impl<'a> Mounted<'a> {
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
-        let _ = self.0.command("umount", &["--lazy", "fuse"]).output();
+        let _ = self.0.command("umount", &["--lazy", self.1]).output();
         let deadline = Instant::now() + PATIENCE;
-        while matches!(self.1.try_wait(), Ok(None)) {
+        while matches!(self.2.try_wait(), Ok(None)) {
             if Instant::now() > deadline {
-                let _ = self.1.kill();
+                let _ = self.2.kill();
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -1,5 +1,5 @@
-//! Power cuts below the real file store: the file lies on a disk whose cache loses any part of what
-//! was not flushed. The disk is an NBD export of this test, which nbdfuse makes a file of, so that
+//! Power cuts below the real file store, with a write log on another disk or without one: the file
+//! lies on a disk whose cache loses any part of what was not flushed. The disk is an NBD export of this test, which nbdfuse makes a file of, so that
 //! every write of the server and every `fdatasync` reaches it.
 //!
 //! Each block has one writer, whose versions only grow. After a cut each sector must have a version
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 use undercroft_nbd::{
     Client, Command, Context, Export, ExportInfo, Exports, Failure, Flags, Listener, Peer, Refusal,
     Request, ServerOptions, Session,
@@ -17,12 +18,13 @@ use undercroft_nbd::{
 
 use super::clients::is_there;
 use super::disk::Mounted;
-use super::support::{PATIENCE, Place, Random, seeded};
+use super::support::{PATIENCE, Place, Random, read, seeded};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 512;
 const SECTOR: usize = 512;
 const WRITERS: u64 = 4;
+const LOG_BYTES: u64 = 8 << 20;
 
 /// What a disk holds: as it is read, and as it would be after a cut if its cache were lost.
 struct Disk {
@@ -38,8 +40,8 @@ struct Disk {
 struct Power(Arc<Mutex<Disk>>);
 
 impl Power {
-    fn new() -> Power {
-        let zeroes = vec![0; (BLOCKS * BLOCK) as usize];
+    fn new(bytes: u64) -> Power {
+        let zeroes = vec![0; bytes as usize];
         let (live, durable) = (zeroes.clone(), zeroes);
         Power(Arc::new(Mutex::new(Disk { live, durable, cached: Vec::new(), is_off: false })))
     }
@@ -113,7 +115,7 @@ impl Export for Power {
         ExportInfo {
             name: "disk".to_owned(),
             description: String::new(),
-            size: BLOCKS * BLOCK,
+            size: self.disk().live.len() as u64,
             flags: Flags { multi_conn: true, ..Flags::default() },
             min_block: 1,
             preferred_block: 4096,
@@ -226,17 +228,36 @@ fn check(image: &[u8], versions: &Versions, what: &str) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_was_flushed_survives_a_power_cut_below_the_file() {
+/// A disk, and where it listens.
+fn serve(place: &Place, socket: &str, bytes: u64) -> (Power, JoinHandle<()>) {
+    let power = Power::new(bytes);
+    let server = undercroft_nbd::Server::new(Arc::new(power.clone()), ServerOptions::default());
+    let listener = Listener::unix(place.path(socket)).unwrap();
+    (power, tokio::spawn(async move { _ = server.listen(listener).await }))
+}
+
+/// Cuts the power below a file, and below its write log if it has one. What is found afterwards,
+/// by the next server if there is a log, is checked.
+async fn cuts(has_log: bool) {
     if let Some(missing) = ["nbdfuse", "umount"].iter().find(|program| !is_there(program)) {
         return println!("skipped: {missing} is not installed");
     }
     let place = Place::new();
-    let mut random = seeded("power");
-    let power = Power::new();
-    let server = undercroft_nbd::Server::new(Arc::new(power.clone()), ServerOptions::default());
-    let listener = Listener::unix(place.path("disk")).unwrap();
-    let disk = tokio::spawn(async move { server.listen(listener).await });
+    let mut random = seeded(if has_log { "power, log" } else { "power" });
+    let (power, disk) = serve(&place, "disk", BLOCKS * BLOCK);
+    let (log_power, log_disk) = serve(&place, "log", LOG_BYTES);
+    let mount = || {
+        let file = Mounted::new(&place, "fuse", "nbd+unix:///disk?socket=disk")?;
+        let log = has_log.then(|| Mounted::new(&place, "flash", "nbd+unix:///disk?socket=log"));
+        Ok((file, log.transpose()?))
+    };
+    let before = if has_log { "log(flash/nbd,size=8MiB,unmarked):" } else { "" };
+    let begin = |mode: &str| {
+        place.serve(&format!(
+            "--volume v={before}file:fuse/nbd,cache=1MiB,dirty-age-s=1,dirty-percent=30 \
+             --write {mode}"
+        ))
+    };
     let versions = Arc::new(Mutex::new(Versions {
         issued: vec![0; BLOCKS as usize],
         answered: vec![0; BLOCKS as usize],
@@ -244,13 +265,11 @@ async fn what_was_flushed_survives_a_power_cut_below_the_file() {
     }));
     for round in 0..6 {
         let mode = ["back", "through", "around"][round % 3];
-        let mounted = match Mounted::new(&place, "nbd+unix:///disk?socket=disk") {
+        let mounted = match mount() {
             Ok(mounted) => mounted,
-            Err(why) => return println!("skipped: {why}"),
+            Err::<_, String>(why) => return println!("skipped: {why}"),
         };
-        let server = place.serve(&format!(
-            "--volume v=file:fuse/nbd,cache=1MiB,dirty-age-s=1,dirty-percent=30 --write {mode}"
-        ));
+        let server = begin(mode);
         let mut writers = Vec::new();
         for writer in 0..WRITERS {
             let (client, random) = (server.connect("v").await, Random::new(random.next_u64()));
@@ -258,15 +277,26 @@ async fn what_was_flushed_survives_a_power_cut_below_the_file() {
             writers.push(tokio::spawn(write_versions(client, writer, random, versions)));
         }
         tokio::time::sleep(Duration::from_millis(300 + random.below(900))).await;
-        let image = power.cut(&mut random);
+        let mut image = power.cut(&mut random);
+        log_power.cut(&mut random);
         server.kill();
         for writer in writers {
             tokio::time::timeout(PATIENCE, writer).await.expect("a writer hangs").unwrap();
         }
         // What the file's pages still hold goes with them.
         drop(mounted);
+        power.on();
+        log_power.on();
+        if has_log {
+            let _mounted = mount().unwrap();
+            let server = begin(mode);
+            let client = server.connect("v").await;
+            image = read(&client, 0, image.len()).await.unwrap();
+            // What it had found is not in the store alone.
+            server.kill();
+        }
         let mut versions = versions.lock().unwrap();
-        let what = format!("round {round}, {mode}");
+        let what = format!("round {round}, {mode}, log: {has_log}");
         check(&image, &versions, &what);
         assert!(versions.durable.iter().any(|&version| version > 0), "{what}: nothing was flushed");
         // From here on the disk has what it has. Of a block that the cut tore, a FLUSH from now on
@@ -277,7 +307,17 @@ async fn what_was_flushed_survives_a_power_cut_below_the_file() {
             let oldest = each.min().unwrap();
             (versions.answered[block], versions.durable[block]) = (oldest, oldest);
         }
-        power.on();
     }
     disk.abort();
+    log_disk.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_flushed_survives_a_power_cut_below_the_file() {
+    cuts(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_flushed_survives_a_power_cut_below_the_file_and_its_log() {
+    cuts(true).await;
 }

@@ -73,7 +73,7 @@ async fn a_file_that_stalls_holds_up_the_client_that_writes() {
     }
     let (place, upper) = (Place::new(), Place::new());
     let below = place.serve("--volume slow=delay(2s):mem:,size=1MiB,cache=off");
-    let mounted = match Mounted::new(&place, &below.uri("slow")) {
+    let mounted = match Mounted::new(&place, "fuse", &below.uri("slow")) {
         Ok(mounted) => mounted,
         Err(why) => return println!("skipped: {why}"),
     };
