@@ -1,6 +1,7 @@
 //! Power cuts below the real file store, with a write log on another disk or without one: the file
-//! lies on a disk whose cache loses any part of what was not flushed. The disk is an NBD export of this test, which nbdfuse makes a file of, so that
-//! every write of the server and every `fdatasync` reaches it.
+//! lies on a disk whose cache loses any part of what was not flushed. Each disk is an NBD export of
+//! this test, which nbdfuse makes a file of, so that every write of the server and every
+//! `fdatasync` reaches it.
 //!
 //! Each block has one writer, whose versions only grow. After a cut each sector must have a version
 //! that is no older than the newest one that was answered with FUA, or before a FLUSH was asked for

@@ -113,8 +113,9 @@ pub(crate) async fn write_out_no_more(volume: &Volume) {
 impl Volume {
     /// Answers running requests, refuses new ones, and makes everything durable. The volume cannot
     /// be used afterwards. Takes at most [`close_patience`](crate::VolumeConfig::close_patience),
-    /// and slightly more if the store stalls (half a minute with a write log), or up to five minutes
-    /// more if a level on flash fails or is slow, for which changes and the end of its journal wait.
+    /// and slightly more if the store stalls (half a minute with a write log), or up to five
+    /// minutes more if a level on flash fails or is slow, for which changes and the end of its
+    /// journal wait.
     ///
     /// # Errors
     /// The blocks that the store did not take in that time. They stay dirty, so closing may be

@@ -1,11 +1,13 @@
 //! The cache library foyer in a loop, without server, socket or protocol: `flash_speed.py` measures
-//! it beside a level on flash. Blocks of 4 KiB by number, in files on the disk that is measured, read
-//! and written past the page cache by io_uring; memory has little room, so that a read comes from disk.
+//! it beside a level on flash. Blocks of 4 KiB by number, in files on the disk that is measured,
+//! read and written past the page cache by io_uring; memory has little room, so that a read comes
+//! from disk.
 //!
 //!   undercroft-bench-foyer FOLDER BLOCKS MEMORY
 //!
 //! MEMORY in bytes. It prints how many blocks were there and after how many seconds, and again once
-//! all of them are. For each line `DEPTH SECONDS` it then reads at random, and prints what it reached.
+//! all of them are. For each line `DEPTH SECONDS` it then reads at random, and prints what it
+//! reached.
 
 use std::error::Error;
 use std::io::{Write, stdin, stdout};
