@@ -13,7 +13,7 @@ have everything in memory, and reads from flash once more. foyer has no server: 
 loop within its own process (the folder `foyer`), so what NBD and its socket cost is ours alone.
 
 The server with the level has no adviser: of a cache of 4 MiB it would simulate every request, of one
-that is an eighth of the level one in twenty or fewer.
+that is an eighth of the level, one block in 88.
 
 Not here: s3backer, which has a cache on a disk, too. Debian 12 has 1.5.4, which is a file system
 in FUSE before an object store, and no NBD server.

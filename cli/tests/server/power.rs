@@ -293,7 +293,7 @@ async fn cuts(has_log: bool) {
             let server = begin(mode);
             let client = server.connect("v").await;
             image = read(&client, 0, image.len()).await.unwrap();
-            // What it had found is not in the store alone.
+            // Before the store has what was in the log.
             server.kill();
         }
         let mut versions = versions.lock().unwrap();

@@ -219,13 +219,15 @@ impl Shared {
 
     /// Makes durable what the log has.
     async fn flush(&self) -> io::Result<()> {
+        if self.state().is_given_up {
+            // All that was answered is in the store alone.
+            return self.inner.flush().await;
+        }
         let appended = {
             let state = self.state();
-            (!state.is_given_up).then(|| state.refused().map(|()| state.end.sequence))
+            state.refused()?;
+            state.end.sequence
         };
-        // All that was answered is in the store alone.
-        let Some(appended) = appended else { return self.inner.flush().await };
-        let appended = appended?;
         let flushed = timeout(PATIENCE, self.ring.medium.flush()).await;
         match flushed.unwrap_or_else(|late| Err(late.into())) {
             Ok(()) => {
@@ -345,7 +347,7 @@ impl Shared {
         match ended.await {
             (false, _) => Err(io::Error::other("it was closed before")),
             (true, true) => Ok(()),
-            (true, false) => self.part().await,
+            (true, false) => self.leave_store().await,
         }
     }
 
@@ -359,7 +361,7 @@ impl Shared {
 
     /// Takes the mark off the store, and gives the empty log another identity: a copy of the store
     /// that has the mark still lacks what the log has had.
-    async fn part(&self) -> io::Result<()> {
+    async fn leave_store(&self) -> io::Result<()> {
         self.take_mark_off().await?;
         if !self.options.unmarked {
             let id = hash(self.writer.id ^ self.writer.life);
