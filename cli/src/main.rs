@@ -15,6 +15,7 @@ mod http;
 mod lab;
 mod saved;
 mod service;
+mod signals;
 mod status;
 mod table;
 mod tls;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::Error;
+use crate::signals::EndSignals;
 use crate::status::StatusOptions;
 
 /// Looks at the counters for each look at the advice, which changes slowly.
@@ -54,13 +55,11 @@ fn wait_for_signals(to: &Sender<News>) {
     let wait = || -> Result<(), Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let mut terminate = signal(SignalKind::terminate())?;
+            let mut end = EndSignals::new()?;
             let mut hang_up = signal(SignalKind::hangup())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
             tokio::select! {
-                _ = terminate.recv() => {}
+                () = end.next() => {}
                 _ = hang_up.recv() => {}
-                _ = interrupt.recv() => {}
             }
             Ok(())
         })

@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use undercroft_recording::{Op, Record, Rotation, RotationOptions};
 use undercroft_tracker::CallKind;
@@ -16,6 +15,7 @@ use undercroft_tracker::recording::{Recorded, Recording};
 use undercroft_tracker::segment::{Segment, State, is_alive};
 
 use crate::error::Error;
+use crate::signals::EndSignals;
 use crate::table::count;
 
 /// How often the tracker's memory is looked at. Its ring then holds three million calls a second.
@@ -114,12 +114,10 @@ impl RecordOptions {
     }
 
     async fn record(&self, folder: &Path, segments: &Path, pid: u32) -> Result<(), Error> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut end = EndSignals::new()?;
         let segment = tokio::select! {
             segment = tracked(segments, pid) => segment?,
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
+            () = end.next() => return Ok(()),
         };
         let volumes = segment.status().volumes;
         let block_bytes = volumes.iter().map(|volume| volume.block_bytes).find(|bytes| *bytes > 0);
@@ -139,8 +137,7 @@ impl RecordOptions {
             }
             tokio::select! {
                 () = sleep(LOOK) => {}
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+                () = end.next() => break,
             }
         }
         recording.stop();

@@ -12,6 +12,7 @@ use super::keys;
 use crate::descriptors;
 use crate::error::Error;
 use crate::service::Service;
+use crate::signals::EndSignals;
 use crate::table::bytes;
 
 /// The file that is read if it is there and no other is named.
@@ -185,27 +186,23 @@ fn read_again(args: &Args, descriptors: Option<u64>) -> Result<ServerConfig, Str
 
 async fn serve(args: &Args, config: &ServerConfig, descriptors: Option<u64>) -> Result<(), Error> {
     // Before anything is opened, so that no signal is missed.
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut end = EndSignals::new()?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut running = tokio::select! {
         started = Running::start(config) => started?,
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
+        () = end.next() => return Ok(()),
     };
     announce(args, &running)?;
     let mut service = Service::default();
     service.ready(&running);
     loop {
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            () = end.next() => break,
             _ = hang_up.recv() => {}
             asked = running.asked() => {
                 tokio::select! {
                     () = running.set(asked) => continue,
-                    _ = terminate.recv() => break,
-                    _ = interrupt.recv() => break,
+                    () = end.next() => break,
                 }
             }
             // A volume may have come.
@@ -218,8 +215,7 @@ async fn serve(args: &Args, config: &ServerConfig, descriptors: Option<u64>) -> 
         // A store that does not answer holds up what is reloaded, and not the end.
         let problems = tokio::select! {
             problems = running.reload(read_again(args, descriptors)) => problems,
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            () = end.next() => break,
         };
         service.reloaded(&running, &problems);
     }

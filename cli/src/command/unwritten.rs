@@ -3,11 +3,13 @@
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use undercroft_server::process::{UnwrittenError, show_unwritten, write_unwritten};
 use undercroft_store::StoreSpec;
 
 use crate::error::Error;
+use crate::signals::EndSignals;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -17,7 +19,8 @@ pub(crate) enum Command {
         file: PathBuf,
     },
     /// Write the blocks of a file to their volume's store, which nobody may serve meanwhile.
-    /// Refused if anybody has opened the volume for writing since
+    /// Refused if anybody has opened the volume for writing since. Waits for a slow store; Ctrl-C
+    /// ends it, and it may be tried again
     Write {
         /// The file, NAME-TIME.unwritten
         file: PathBuf,
@@ -36,14 +39,22 @@ pub(crate) fn run(command: &Command) -> Result<(), Error> {
             let (volume, store) = (&head.volume, &head.store);
             writeln!(out, "volume {volume}  {} bytes  {store}", head.volume_bytes)?;
             writeln!(out, "{} blocks, not written because: {}", head.blocks, head.why)?;
-            for (offset, length) in blocks {
-                writeln!(out, "  bytes {offset} to {}", offset + length as u64 - 1)?;
+            let adjoin = |one: &(u64, usize), next: &(u64, usize)| one.0 + one.1 as u64 == next.0;
+            for run in blocks.chunk_by(adjoin) {
+                let (first, (last, length)) = (run[0].0, run[run.len() - 1]);
+                writeln!(out, "  bytes {first} to {}", last + length as u64 - 1)?;
             }
         }
         Command::Write { file, store } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let written = runtime.block_on(write_unwritten(file, store.clone()));
-            let head = written.map_err(failed)?;
+            let written = runtime.block_on(async {
+                let mut end = EndSignals::new()?;
+                let on_warning = Arc::new(|what: &str| eprintln!("undercroft: {what}"));
+                write_unwritten(file, store.clone(), end.next(), on_warning).await.map_err(failed)
+            });
+            // A request that its store never answers must not keep it.
+            runtime.shutdown_background();
+            let head = written?;
             writeln!(
                 out,
                 "volume {}: {} blocks are written and durable",

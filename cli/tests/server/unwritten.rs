@@ -1,16 +1,19 @@
 //! The end of a server whose stores do not take everything: who waits for whom, what is named, what
 //! is kept, and how it comes back.
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::support::{Place, read, text, write};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::support::{PATIENCE, Place, read, text, write};
 
 const BLOCK: u64 = 4096;
 
 /// The files in a folder with this end of their name.
 fn kept(place: &Place, end: &str) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(place.path("kept")).into_iter().flatten().flatten();
+    let files = fs::read_dir(place.path("kept")).into_iter().flatten().flatten();
     let files = files.map(|entry| entry.path());
     files.filter(|path| path.extension().is_some_and(|found| found == end)).collect()
 }
@@ -26,7 +29,7 @@ async fn what_a_bad_place_does_not_take_is_kept_and_written_on_request() {
         write(&client, block * BLOCK, vec![5; 4096]).await.unwrap();
     }
     assert_eq!(server.stop(), 1);
-    let said = std::fs::read_to_string(place.path("stderr")).unwrap();
+    let said = fs::read_to_string(place.path("stderr")).unwrap();
     let last = said.lines().last().unwrap();
     assert!(last.contains("2 blocks of 4096 bytes are not written: 10-11"), "{said}");
     assert!(last.contains("kept in kept/v-"), "{said}");
@@ -36,7 +39,7 @@ async fn what_a_bad_place_does_not_take_is_kept_and_written_on_request() {
     let [file] = &kept(&place, "unwritten")[..] else { panic!("one file is kept") };
     let file = file.to_str().unwrap();
     let shown = place.undercroft(&format!("unwritten show {file}"));
-    assert!(text(&shown.stdout).contains("bytes 40960 to 45055"), "{shown:?}");
+    assert!(text(&shown.stdout).contains("bytes 40960 to 49151\n"), "{shown:?}");
     // The disk is mended.
     let done = place.undercroft(&format!("unwritten write {file} --store file:v.img"));
     assert!(done.status.success(), "{done:?}");
@@ -61,13 +64,49 @@ async fn what_a_full_log_does_not_take_is_kept() {
     }
     assert_eq!(server.stop(), 1);
     let [file] = &kept(&place, "unwritten")[..] else { panic!("one file is kept") };
+    let write_to = |store: &str| format!("unwritten write {} --store {store}", file.display());
+    // The store fails for ever. Whoever reads that ends the attempt.
+    let log = fs::File::create(place.path("attempt")).unwrap();
+    let mut attempt = place.undercroft_command(&write_to(&store("fail(write):")));
+    let mut attempt = attempt.stderr(log).spawn().unwrap();
+    let said = || text(&place.read("attempt"));
+    let deadline = Instant::now() + PATIENCE;
+    while !said().contains("the store does not have what its write log") {
+        assert!(attempt.try_wait().unwrap().is_none() && Instant::now() < deadline, "{}", said());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&attempt), Signal::INT).unwrap();
+    assert_eq!(attempt.wait().unwrap().code(), Some(1), "{}", said());
     let fast = store("");
-    let done = place.undercroft(&format!("unwritten write {} --store {fast}", file.display()));
+    let done = place.undercroft(&write_to(&fast));
     assert!(done.status.success(), "{done:?}");
     let server = place.serve(&format!("--volume v={fast},size=32MiB"));
     let data = read(&server.connect("v").await, 0, 4096 * BLOCK as usize).await.unwrap();
     assert!(data.iter().all(|&byte| byte == 5));
     assert_eq!(server.stop(), 0);
+}
+
+/// Blocks that a write log has are durable, whatever becomes of the store behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_may_go_to_a_write_log() {
+    let place = Place::new();
+    let server = place.serve(
+        "--volume v=fail(write):file:v.img,size=1MiB --write back --unwritten kept --close-s 0",
+    );
+    let client = server.connect("v").await;
+    write(&client, 0, vec![5; 4096]).await.unwrap();
+    assert_eq!(server.stop(), 1);
+    let [file] = &kept(&place, "unwritten")[..] else { panic!("one file is kept") };
+    let store = |before| format!("log(v.log,size=8MiB):{before}file:v.img");
+    let (file, bad) = (file.display(), store("fail(write):"));
+    let done = place.undercroft(&format!("unwritten write {file} --store {bad}"));
+    assert!(done.status.success(), "{done:?}");
+    assert!(text(&done.stderr).contains("which it needs from now on"), "{done:?}");
+    assert_eq!(place.read("v.img")[0], 0);
+    let server = place.serve(&format!("--volume v={}", store("")));
+    assert_eq!(read(&server.connect("v").await, 0, 4096).await.unwrap(), vec![5; 4096]);
+    assert_eq!(server.stop(), 0);
+    assert_eq!(place.read("v.img")[..4096], [5; 4096]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +153,7 @@ async fn a_stalled_volume_keeps_no_other_from_being_written() {
     assert_eq!(server.stop(), 1);
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     assert_eq!(place.read("b.img")[..4096], [3; 4096]);
-    let said = std::fs::read_to_string(place.path("stderr")).unwrap();
+    let said = fs::read_to_string(place.path("stderr")).unwrap();
     assert!(said.contains("volume a: ") && said.contains("volume c: "), "{said}");
     assert!(!said.contains("volume b: "), "{said}");
 }

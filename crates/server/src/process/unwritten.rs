@@ -12,22 +12,26 @@
 //! the head as JSON; for each block its offset (u64), its length in bytes (u32) and its data; at
 //! the end `u64::MAX` and the CRC-32 of everything before (u32).
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 use undercroft_nbd::ClientOptions;
-use undercroft_store::{OpenOptions, StoreSpec};
+use undercroft_store::{OnWarning, OpenOptions, StoreSpec};
 
 use crate::geometry::BLOCK_BYTES_MAX;
 use crate::replace::open_regular;
 use crate::upstream;
 use crate::volume::Volume;
-use crate::volume::close::Unwritten;
+use crate::volume::close::{LAST_ANSWERS, Unwritten, give_up};
 
 const MAGIC: &[u8; 8] = b"UCKEPT\r\n";
 
@@ -164,14 +168,17 @@ pub fn show_unwritten(path: &Path) -> Result<(UnwrittenHead, Vec<(u64, usize)>),
 }
 
 /// Writes the blocks of a file to their store, or to `store` if that is its new place, and makes
-/// them durable. Then the file is renamed to `.written`.
+/// them durable. Then the file is renamed to `.written`. Waits for the store until `end`, and tells
+/// `on_warning` why it is slow, if it says so.
 ///
 /// # Errors
-/// The file is damaged; the volume was opened for writing since; or the store refuses the blocks.
-/// In the last case it may be tried again.
+/// The file is damaged; the volume was opened for writing since; or the store refuses the blocks,
+/// or has not taken them at the `end`. In the last two cases it may be tried again.
 pub async fn write_unwritten(
     path: &Path,
     store: Option<StoreSpec>,
+    end: impl Future<Output = ()>,
+    on_warning: OnWarning,
 ) -> Result<UnwrittenHead, UnwrittenError> {
     let failed = |what: String| failed(path, what);
     if path.extension().is_none_or(|end| end != GOOD) {
@@ -195,37 +202,55 @@ pub async fn write_unwritten(
             changed.path.display()
         )));
     }
-    let upstream = upstream::upstream(ClientOptions::default(), Duration::ZERO, None);
-    let options =
-        OpenOptions { must_exist: true, upstream: Some(upstream), ..OpenOptions::default() };
+    let options = OpenOptions {
+        must_exist: true,
+        upstream: Some(upstream::upstream(ClientOptions::default(), Duration::ZERO, None)),
+        on_warning: Some(Arc::clone(&on_warning)),
+        ..OpenOptions::default()
+    };
     let store = spec.open(options).await;
     let store = store.map_err(|error| failed(error.to_string()))?;
     if store.facts().size < head.volume_bytes {
         let (size, before) = (store.facts().size, head.volume_bytes);
         return Err(failed(format!("the store has {size} bytes, the volume had {before}")));
     }
-    let mut result = Ok(());
-    for one in &kept {
-        result = result.and(store.write(one.offset, vec![one.data.clone()], false).await);
-    }
-    let flushed = match result {
-        Ok(()) => store.flush().await,
-        Err(error) => Err(error),
+    let is_over = Cell::new(false);
+    let mut write = pin!(async {
+        let mut result = Ok(());
+        for one in &kept {
+            if is_over.get() {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            result = result.and(store.write(one.offset, vec![one.data.clone()], false).await);
+        }
+        let flushed = store.flush().await;
+        result.and(flushed)
+    });
+    let written = tokio::select! {
+        written = &mut write => written,
+        () = end => {
+            is_over.set(true);
+            // What is under way would change the files after the marks below.
+            timeout(LAST_ANSWERS, write).await.unwrap_or_else(|late| Err(late.into()))
+        }
     };
-    if let Err(error) = flushed {
+    if let Err(error) = written {
+        let _ = give_up(&*store).await;
         // This attempt changed the files, by writing only these blocks.
-        drop(store);
         head.files = file_marks(&spec);
         let kept = save(path, &head, &kept);
         let kept = kept.map_err(|error| failed(format!("cannot be kept for another try: {error}")));
         return Err(kept.err().unwrap_or_else(|| failed(error.to_string())));
     }
-    if let Err(error) = store.close().await {
-        tracing::warn!("{spec}: cannot be given up: {error}");
-    }
     let folder = path.parent().unwrap_or(Path::new("."));
     let renamed = fs::rename(path, path.with_extension(WRITTEN));
     renamed.and_then(|()| sync_folder(folder)).map_err(|error| failed(error.to_string()))?;
+    let given_up = give_up(&*store).await;
+    if store.backlog().is_some_and(|log| log.age.is_some()) {
+        on_warning("the blocks are in the store's write log, which it needs from now on");
+    } else if let Err(error) = given_up {
+        on_warning(&format!("{spec}: cannot be given up: {error}"));
+    }
     Ok(head)
 }
 
@@ -376,16 +401,37 @@ mod tests {
         (store, head, path)
     }
 
+    /// Ends soon if it is to a store that does not take them.
+    async fn write_to(path: &Path, bad: Option<StoreSpec>) -> Result<UnwrittenHead, String> {
+        let end = tokio::time::sleep(Duration::from_secs(if bad.is_some() { 1 } else { 60 }));
+        let written = write_unwritten(path, bad, end, Arc::new(|_: &str| {})).await;
+        written.map_err(|error| error.to_string())
+    }
+
     #[tokio::test]
     async fn kept_blocks_go_to_their_store_once() {
         let folder = tempfile::tempdir().unwrap();
         let (_, head, path) = kept(folder.path());
         assert_eq!(show_unwritten(&path).unwrap(), (head, vec![(4096, 4096)]));
-        write_unwritten(&path, None).await.unwrap();
+        write_to(&path, None).await.unwrap();
         let image = fs::read(folder.path().join("demo.img")).unwrap();
         assert!(image[4096..8192].iter().all(|&byte| byte == 7) && image[0] == 0);
-        let again = write_unwritten(&path.with_extension(WRITTEN), None).await;
+        let again = write_to(&path.with_extension(WRITTEN), None).await;
         assert!(again.is_err() && !path.exists());
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_ends_early_may_be_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _, path) = kept(folder.path());
+        for fails in ["fail(write,stall)", "fail(write)", "fail(flush)"] {
+            let bad = format!("{fails}:{store}").parse().unwrap();
+            write_to(&path, Some(bad)).await.unwrap_err();
+            assert!(path.exists(), "{fails}");
+        }
+        write_to(&path, None).await.unwrap();
+        let image = fs::read(folder.path().join("demo.img")).unwrap();
+        assert!(image[4096..8192].iter().all(|&byte| byte == 7));
     }
 
     #[tokio::test]
@@ -394,15 +440,14 @@ mod tests {
         let (store, _, path) = kept(folder.path());
         // Somebody else wrote to the file.
         fs::write(folder.path().join("demo.img"), vec![1; 16384]).unwrap();
-        let refused = write_unwritten(&path, None).await.unwrap_err().to_string();
+        let refused = write_to(&path, None).await.unwrap_err();
         assert!(refused.contains("or changed, since"), "{refused}");
         // A server opens the volume.
         outdate(folder.path(), "another", &"mem(1MiB):".parse().unwrap());
         assert!(path.exists());
         outdate(folder.path(), "demo", &store);
         assert!(!path.exists());
-        let refused = write_unwritten(&path.with_extension(OUTDATED), None).await;
-        assert!(refused.is_err());
+        write_to(&path.with_extension(OUTDATED), None).await.unwrap_err();
         let image = fs::read(folder.path().join("demo.img")).unwrap();
         assert!(image.iter().all(|&byte| byte == 1));
     }

@@ -9,6 +9,7 @@
 //! unwritten data (`process/unwritten.rs`).
 
 use std::fmt;
+use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use undercroft_nbd::Failure;
+use undercroft_store::Store;
 
 use crate::answer::Failed;
 use crate::volume::Volume;
@@ -28,7 +30,7 @@ const PAUSE_LONGEST: Duration = Duration::from_secs(2);
 
 /// How long write-outs at the store are awaited when no more are begun, and what a write log that
 /// does not get empty has under way there.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
+pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const LAST_REQUESTS_OF_A_LOG: Duration = Duration::from_secs(30);
 
 /// Most ranges of blocks that the text lists.
@@ -101,12 +103,22 @@ pub(crate) async fn write_out_no_more(volume: &Volume) {
     let is_over = || volume.shards.each().all(|shard| shard.dirty.writing_count() == 0);
     let ended = volume.until(|| is_over().then_some(()));
     let _ = timeout(LAST_ANSWERS, ended).await;
-    // A write log would go on with its store. If it does not get empty, closing it again waits for
-    // what is under way.
-    for patience in [LAST_ANSWERS, LAST_REQUESTS_OF_A_LOG] {
-        if volume.store.backlog().is_some() {
-            let _ = timeout(patience, volume.store.close()).await;
-        }
+    if volume.store.backlog().is_some() {
+        // It would go on with its store.
+        let _ = give_up(&*volume.store).await;
+    }
+}
+
+/// Closes a store within some seconds. A write log that does not get empty only ends what it has
+/// under way.
+///
+/// # Errors
+/// The store's own; or it takes longer.
+pub(crate) async fn give_up(store: &dyn Store) -> io::Result<()> {
+    match timeout(LAST_ANSWERS, store.close()).await {
+        Ok(closed) => closed,
+        // A write log takes up nothing more, and waits for that.
+        Err(_) => timeout(LAST_REQUESTS_OF_A_LOG, store.close()).await?,
     }
 }
 

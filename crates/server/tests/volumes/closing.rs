@@ -3,6 +3,7 @@
 //! clock moves only while nothing else is to do: a busy machine uses up no patience.
 
 use std::collections::HashMap;
+use std::future::{pending, ready};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -241,7 +242,7 @@ async fn nothing_is_written_behind_the_file_of_what_is_not_written() {
     config.unwritten = Some(folder.path().to_owned());
     config.volumes.iter_mut().for_each(|volume| volume.close_patience = Duration::ZERO);
     let give = move |name: &str| -> Option<OpeningStore> {
-        Some(Box::pin(std::future::ready(Ok(Arc::clone(stores.get(name)?)))))
+        Some(Box::pin(ready(Ok(Arc::clone(stores.get(name)?)))))
     };
     let surroundings = Surroundings { stores: Some(Arc::new(give)), ..Surroundings::default() };
     let running = Running::start_in(&config, surroundings).await.unwrap();
@@ -268,7 +269,7 @@ async fn nothing_is_written_behind_the_file_of_what_is_not_written() {
     for file in kept {
         let written = async {
             loop {
-                match write_unwritten(&file, None).await {
+                match write_unwritten(&file, None, pending(), Arc::new(|_: &str| {})).await {
                     Err(error) if error.to_string().contains("in use") => {
                         sleep(Duration::from_millis(20)).await;
                     }
