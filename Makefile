@@ -20,7 +20,7 @@ help:
 	@echo "make help-measure                   lists measurements: what the documents state is made by them"
 
 help-checks:
-	@echo "make check-slow                     how much code each operation runs through, against its budget, and 10,000 losses of power of a write log (some minutes; WALKS=--write)"
+	@echo "make check-slow                     how much code each operation runs through, against its budget, 10,000 losses of power of a write log, and one below databases (some minutes; WALKS=--write)"
 	@echo "make check-commands [ONLY=...]      every command here, at its smallest size (before a release; two hours)"
 	@echo "make simulate-faults                the whole server on seeds that nobody has seen (SIMULATE_MINUTES=60)"
 	@echo "make simulate-campaign              the whole server on a hundred thousand seeds (some three and a half hours on two quiet processors; SIMULATE_SEEDS=)"
@@ -111,6 +111,7 @@ python-test:
 check-slow:
 	@CARGO=$(CARGO) python3 tools/walks.py $(WALKS)
 	$(CARGO) test --workspace --locked --test stores ten_thousand_cuts -- --ignored --nocapture
+	$(CARGO) test --workspace --locked --test server databases::power -- --ignored --nocapture
 
 check-commands: build examples
 	@/usr/bin/python3 tools/commands.py $(BUILT) $(ONLY)

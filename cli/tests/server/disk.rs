@@ -19,11 +19,23 @@ impl<'a> Disk<'a> {
     /// # Errors
     /// Says what this machine does not allow.
     pub(crate) fn new(place: &'a Place, uri: &str) -> Result<Disk<'a>, String> {
-        std::fs::create_dir_all(place.path("files")).unwrap();
-        let _file = Mounted::new(place, "fuse", uri)?;
+        Self::through(place, "fuse", uri)
+    }
+
+    /// Another one of the same place, whose file is in this folder.
+    ///
+    /// # Errors
+    /// Says what this machine does not allow.
+    pub(crate) fn through(
+        place: &'a Place,
+        folder: &'static str,
+        uri: &str,
+    ) -> Result<Disk<'a>, String> {
+        let _file = Mounted::new(place, folder, uri)?;
         let mut disk = Disk { place, _file, device: None, mounted: false };
         // Without direct I/O the loop device would be a cache of its own.
-        let arguments = ["--find", "--show", "--direct-io=on", "fuse/nbd"];
+        let file = format!("{folder}/nbd");
+        let arguments = ["--find", "--show", "--direct-io=on", &file];
         let output = place.command("losetup", &arguments).output().unwrap();
         if !output.status.success() {
             return Err("losetup may not make a device".to_owned());
@@ -38,6 +50,7 @@ impl<'a> Disk<'a> {
 
     /// Mounts its file system at `files`.
     pub(crate) fn mount(&mut self, kind: &str) -> Result<(), String> {
+        std::fs::create_dir_all(self.place.path("files")).unwrap();
         let mount = self.place.command("mount", &["-t", kind, self.device(), "files"]).output();
         self.mounted = mount.unwrap().status.success();
         if self.mounted { Ok(()) } else { Err("mounting is not allowed".to_owned()) }

@@ -1,31 +1,36 @@
-//! Power cuts below the real file store, with a write log on another disk or without one: the file
-//! lies on a disk whose cache loses any part of what was not flushed. Each disk is an NBD export of
-//! this test, which nbdfuse makes a file of, so that every write of the server and every
-//! `fdatasync` reaches it.
+//! Power cuts below the real file store, with a write log on another disk or without one, and below
+//! a level on flash: the file lies on a disk whose cache loses any part of what was not flushed.
+//! Each disk is an NBD export of this test, which nbdfuse makes a file of, so that every write of
+//! the server and every `fdatasync` reaches it.
 //!
 //! Each block has one writer, whose versions only grow. After a cut each sector must have a version
 //! that is no older than the newest one that was answered with FUA, or before a FLUSH was asked for
 //! that succeeded; and no version that nobody wrote.
+//!
+//! Not here: databases on such disks (`databases/power.rs`).
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::task::JoinHandle;
 use undercroft_nbd::{
     Client, Command, Context, Export, ExportInfo, Exports, Failure, Flags, Listener, Peer, Refusal,
     Request, ServerOptions, Session,
 };
 
 use super::clients::is_there;
-use super::disk::Mounted;
-use super::support::{PATIENCE, Place, Random, read, seeded};
+use super::disk::{Disk as Device, Mounted};
+use super::support::{PATIENCE, Place, Random, Server, read, seeded, write};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 512;
 const SECTOR: usize = 512;
 const WRITERS: u64 = 4;
 const LOG_BYTES: u64 = 8 << 20;
+
+/// The level on flash, and the blocks above it.
+const FLASH_BYTES: u64 = 4 << 20;
+const HOT_BLOCKS: u64 = 4096;
 
 /// What a disk holds: as it is read, and as it would be after a cut if its cache were lost.
 struct Disk {
@@ -38,7 +43,7 @@ struct Disk {
 }
 
 #[derive(Clone)]
-struct Power(Arc<Mutex<Disk>>);
+pub(crate) struct Power(Arc<Mutex<Disk>>);
 
 impl Power {
     fn new(bytes: u64) -> Power {
@@ -51,9 +56,8 @@ impl Power {
         self.0.lock().unwrap()
     }
 
-    /// Ends the power: what the disk holds afterwards. Any sector that was in its cache may be
-    /// there.
-    fn cut(&self, random: &mut Random) -> Vec<u8> {
+    /// Ends the power. Any sector that was in the disk's cache may be there afterwards.
+    pub(crate) fn cut(&self, random: &mut Random) {
         let mut disk = self.disk();
         disk.is_off = true;
         let cached = std::mem::take(&mut disk.cached);
@@ -72,10 +76,9 @@ impl Power {
             }
         }
         disk.live = disk.durable.clone();
-        disk.live.clone()
     }
 
-    fn on(&self) {
+    pub(crate) fn on(&self) {
         self.disk().is_off = false;
     }
 }
@@ -229,12 +232,13 @@ fn check(image: &[u8], versions: &Versions, what: &str) {
     }
 }
 
-/// A disk, and where it listens.
-fn serve(place: &Place, socket: &str, bytes: u64) -> (Power, JoinHandle<()>) {
+/// A disk that listens at a socket.
+pub(crate) fn serve(place: &Place, socket: &str, bytes: u64) -> Power {
     let power = Power::new(bytes);
     let server = undercroft_nbd::Server::new(Arc::new(power.clone()), ServerOptions::default());
     let listener = Listener::unix(place.path(socket)).unwrap();
-    (power, tokio::spawn(async move { _ = server.listen(listener).await }))
+    tokio::spawn(async move { _ = server.listen(listener).await });
+    power
 }
 
 /// Cuts the power below a file, and below its write log if it has one. What is found afterwards,
@@ -245,8 +249,8 @@ async fn cuts(has_log: bool) {
     }
     let place = Place::new();
     let mut random = seeded(if has_log { "power, log" } else { "power" });
-    let (power, disk) = serve(&place, "disk", BLOCKS * BLOCK);
-    let (log_power, log_disk) = serve(&place, "log", LOG_BYTES);
+    let power = serve(&place, "disk", BLOCKS * BLOCK);
+    let log_power = serve(&place, "log", LOG_BYTES);
     let mount = || {
         let file = Mounted::new(&place, "fuse", "nbd+unix:///disk?socket=disk")?;
         let log = has_log.then(|| Mounted::new(&place, "flash", "nbd+unix:///disk?socket=log"));
@@ -278,8 +282,9 @@ async fn cuts(has_log: bool) {
             writers.push(tokio::spawn(write_versions(client, writer, random, versions)));
         }
         tokio::time::sleep(Duration::from_millis(300 + random.below(900))).await;
-        let mut image = power.cut(&mut random);
+        power.cut(&mut random);
         log_power.cut(&mut random);
+        let mut image = power.disk().live.clone();
         server.kill();
         for writer in writers {
             tokio::time::timeout(PATIENCE, writer).await.expect("a writer hangs").unwrap();
@@ -309,8 +314,6 @@ async fn cuts(has_log: bool) {
             (versions.answered[block], versions.durable[block]) = (oldest, oldest);
         }
     }
-    disk.abort();
-    log_disk.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,4 +324,66 @@ async fn what_was_flushed_survives_a_power_cut_below_the_file() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_flushed_survives_a_power_cut_below_the_file_and_its_log() {
     cuts(true).await;
+}
+
+/// Reads and writes some blocks much more often than others, with a FLUSH now and then. Returns the
+/// part of the reads that did not come from the store.
+async fn hits(server: &Server, requests: u64, random: &mut Random) -> f64 {
+    let client = server.connect("v").await;
+    let count = || ["reads", "store_reads"].map(|name| server.count("v", name));
+    let before = count();
+    for _ in 0..requests {
+        let part = random.below(1 << 20) as f64 / f64::from(1 << 20);
+        let offset = (part.powi(4) * HOT_BLOCKS as f64) as u64 * BLOCK;
+        match random.below(100) {
+            0 => client.flush().await.unwrap(),
+            1..10 => write(&client, offset, vec![1; BLOCK as usize]).await.unwrap(),
+            _ => drop(read(&client, offset, BLOCK as usize).await.unwrap()),
+        }
+    }
+    let [reads, from_store] = count();
+    1.0 - (from_store - before[1]) as f64 / (reads - before[0]) as f64
+}
+
+/// What a power cut below a level on flash costs. The aim is 0.95 of the hits before; so few vary.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_level_on_flash_is_warm_after_a_power_cut() {
+    let needs = ["nbdfuse", "umount", "losetup"];
+    if let Some(missing) = needs.iter().find(|program| !is_there(program)) {
+        return println!("skipped: {missing} is not installed");
+    }
+    let place = Place::new();
+    let mut random = seeded("power, flash");
+    let power = serve(&place, "disk", FLASH_BYTES);
+    let mut ratios = Vec::new();
+    for mode in ["through", "back"] {
+        let begin = |device: &str| {
+            place.serve(&format!(
+                "--flash {device},size={FLASH_BYTES},budget=off,restart=warm --write {mode} \
+                 --volume v=file:v.img,size={},cache=512KiB,policy=lru,dirty-age-s=1",
+                HOT_BLOCKS * BLOCK
+            ))
+        };
+        let device = match Device::new(&place, "nbd+unix:///disk?socket=disk") {
+            Ok(device) => device,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let format = format!("flash format {} --size {FLASH_BYTES}", device.device());
+        let done = place.undercroft(&format);
+        assert!(done.status.success(), "{done:?}");
+        let server = begin(device.device());
+        hits(&server, 10_000, &mut random).await;
+        let before = hits(&server, 5_000, &mut random).await;
+        power.cut(&mut random);
+        server.kill();
+        drop(device);
+        power.on();
+        let device = Device::new(&place, "nbd+unix:///disk?socket=disk").unwrap();
+        let server = begin(device.device());
+        let after = hits(&server, 5_000, &mut random).await;
+        println!("{mode}: {before:.3} before, {after:.3} after: {:.3}", after / before);
+        ratios.push(after / before);
+        assert_eq!(server.stop(), 0);
+    }
+    assert!(ratios.iter().all(|&ratio| ratio > 0.9), "{ratios:?}");
 }

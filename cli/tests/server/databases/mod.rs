@@ -1,13 +1,14 @@
 //! Unmodified databases under TPC-C on a volume: their evictions become known by the preloaded
 //! library, their blocks are placed, they find their data sound afterwards, and what is believed
 //! of their caches is compared with what they say of them. In `together.rs` all at once, and the
-//! server is killed. Server and `attach` are the program without the laboratory, if
-//! `UNDERCROFT_WITHOUT_LAB` names one.
+//! server is killed; in `power.rs` its power goes. Server and `attach` are the program without the
+//! laboratory, if `UNDERCROFT_WITHOUT_LAB` names one.
 //!
 //! `UNDERCROFT_TPCC_SECONDS` is how long each runs by itself, 20 by default.
 
 mod mariadb;
 mod postgres;
+mod power;
 mod together;
 
 use std::fs::{self, Permissions};

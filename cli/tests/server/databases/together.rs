@@ -107,7 +107,7 @@ fn databases_on_one_server_go_on_when_it_comes_back_and_lose_nothing() {
 }
 
 /// What is in the page cache would not be read from the volumes.
-fn forget_what_is_cached(place: &Place) {
+pub(super) fn forget_what_is_cached(place: &Place) {
     place.run("sync", &[]);
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 }
@@ -141,7 +141,7 @@ fn wait_for_flash(server: &Server) {
 }
 
 /// A database under load, while marks are written into it.
-struct Part<'a, D: Database> {
+pub(super) struct Part<'a, D: Database> {
     home: &'a Home,
     database: Running<'a, D>,
     load: Child,
@@ -150,16 +150,25 @@ struct Part<'a, D: Database> {
 }
 
 impl<'a, D: Database + 'a> Part<'a, D> {
-    fn start<'env>(scope: &'a Scope<'a, 'env>, home: &'a Home, uri: &str) -> Self {
+    pub(super) fn start<'env>(scope: &'a Scope<'a, 'env>, home: &'a Home, uri: &str) -> Self {
         let limited = ["prlimit", "--as=2147483648", "--"];
         let database = home.attached::<D>(uri, &limited);
         home.execute::<D>(D::DURABLE);
-        home.execute::<D>("create schema marks");
-        home.execute::<D>("create table marks.marks (id int primary key)");
+        home.execute::<D>("create schema if not exists marks");
+        home.execute::<D>("create table if not exists marks.marks (id int primary key)");
+        home.execute::<D>("truncate table marks.marks");
         let marks = scope.spawn(|| write_marks::<D>(home));
         let run = home.tpcc::<D>(&["--threads", "2", "--time", TIME, "run"]);
         let load = home.command(&run).spawn().unwrap();
         Part { home, database, load, marks }
+    }
+
+    /// Kills load and database. Returns the number of marks that must be there.
+    pub(super) fn kill(mut self) -> u64 {
+        self.load.kill().unwrap();
+        self.load.wait().unwrap();
+        killed(&mut self.database);
+        self.marks.join().unwrap()
     }
 
     /// Ends the load, looks at all that was counted, and kills the database. Returns the number of
@@ -182,17 +191,22 @@ impl<'a, D: Database + 'a> Part<'a, D> {
         let evictions = |client: &Value| client["evictions"].as_u64();
         assert_eq!(clients.len(), 1, "{shown}");
         assert!(evictions(&clients[0]).is_some_and(|evictions| evictions > 1000), "{shown}");
-        database.process.kill().unwrap();
-        database.process.wait().unwrap();
-        // PostgreSQL's other processes may wait for ever for a lock of one that has ended.
-        let deadline = Instant::now() + PATIENCE;
-        while kill_all_in(&home.place.path("files/data")) {
-            assert!(Instant::now() < deadline, "{volume}: processes are left");
-            sleep(Duration::from_millis(20));
-        }
+        killed(&mut database);
         let acknowledged = marks.join().unwrap();
         assert!(acknowledged > 20, "{volume}: {acknowledged} marks");
         acknowledged
+    }
+}
+
+/// Kills a database.
+fn killed<D: Database>(database: &mut Running<'_, D>) {
+    database.process.kill().unwrap();
+    database.process.wait().unwrap();
+    // PostgreSQL's other processes may wait for ever for a lock of one that has ended.
+    let deadline = Instant::now() + PATIENCE;
+    while kill_all_in(&database.home.place.path("files/data")) {
+        assert!(Instant::now() < deadline, "{}: processes are left", D::NAME);
+        sleep(Duration::from_millis(20));
     }
 }
 
@@ -222,7 +236,7 @@ fn kill_all_in(folder: &Path) -> bool {
 }
 
 /// Starts a database that was killed. What it had acknowledged is there, and all of it is sound.
-fn sound<D: Database>(home: &Home, marks: u64) {
+pub(super) fn sound<D: Database>(home: &Home, marks: u64) {
     let database = Running::<D>::start(home, D::command(home, false));
     let ask = format!("select concat('marks=', count(*)) from marks.marks where id <= {marks}");
     let found = home.run(&[D::client(home), words(&[D::EXECUTE, &ask])].concat());
