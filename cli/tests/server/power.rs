@@ -56,10 +56,15 @@ impl Power {
         self.0.lock().unwrap()
     }
 
-    /// Ends the power. Any sector that was in the disk's cache may be there afterwards.
-    pub(crate) fn cut(&self, random: &mut Random) {
+    /// Ends the power of disks. Any sector that was in a cache may be there afterwards.
+    pub(crate) fn cut(disks: &[Power], random: &mut Random) {
+        // At one moment: what is drawn takes its time.
+        disks.iter().for_each(|disk| disk.disk().is_off = true);
+        disks.iter().for_each(|disk| disk.lose(random));
+    }
+
+    fn lose(&self, random: &mut Random) {
         let mut disk = self.disk();
-        disk.is_off = true;
         let cached = std::mem::take(&mut disk.cached);
         // Of a tenth of the cuts nothing of the cache stays, of a tenth everything.
         let kept = match random.below(10) {
@@ -282,8 +287,7 @@ async fn cuts(has_log: bool) {
             writers.push(tokio::spawn(write_versions(client, writer, random, versions)));
         }
         tokio::time::sleep(Duration::from_millis(300 + random.below(900))).await;
-        power.cut(&mut random);
-        log_power.cut(&mut random);
+        Power::cut(&[power.clone(), log_power.clone()], &mut random);
         let mut image = power.disk().live.clone();
         server.kill();
         for writer in writers {
@@ -374,7 +378,7 @@ async fn a_level_on_flash_is_warm_after_a_power_cut() {
         let server = begin(device.device());
         hits(&server, 10_000, &mut random).await;
         let before = hits(&server, 5_000, &mut random).await;
-        power.cut(&mut random);
+        Power::cut(std::slice::from_ref(&power), &mut random);
         server.kill();
         drop(device);
         power.on();

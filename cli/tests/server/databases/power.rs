@@ -16,7 +16,7 @@ use super::{
     tools,
 };
 use crate::disk::Mounted;
-use crate::power;
+use crate::power::{self, Power};
 use crate::support::{Random, Server, seeded};
 
 const DISK_BYTES: u64 = 1 << 30;
@@ -73,18 +73,20 @@ fn power_goes<D: Database>(place: &Place, tpcc: String, log: &str, random: &mut 
 
     let rounds = std::env::var("UNDERCROFT_ROUNDS").map_or(1, |text| text.parse().unwrap());
     for round in 0..rounds {
+        // No mark of an earlier round counts.
+        let first = round * 1_000_000;
         let marks = scope(|scope| {
-            let part = Part::<D>::start(scope, &home, &server.uri("d"));
+            let part = Part::<D>::start(scope, &home, &server.uri("d"), first);
             sleep(WORK + Duration::from_millis(random.below(2000)));
             wait_for_flash(&server, "written", 100);
-            powers.iter().for_each(|power| power.cut(random));
+            Power::cut(&powers, random);
             server.kill();
             part.kill()
         });
         // What they hold goes with them.
         drop(disk);
         drop(disks);
-        powers.iter().for_each(power::Power::on);
+        powers.iter().for_each(Power::on);
         disks = Disks::new(place).unwrap();
         disks.store.mount("ext4").unwrap();
         server = serve(&disks);
@@ -94,7 +96,7 @@ fn power_goes<D: Database>(place: &Place, tpcc: String, log: &str, random: &mut 
         }
         disk = Disk::new(&home.place, &server.uri("d")).unwrap();
         disk.mount("ext4").unwrap();
-        sound::<D>(&home, marks);
+        sound::<D>(&home, first, marks);
         let flash = server.stats("d")["flash"].clone();
         println!("{}, round {round}: {marks} marks, afterwards {flash}", D::NAME);
         assert!(marks > 0, "nothing was acknowledged");

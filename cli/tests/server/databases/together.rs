@@ -70,9 +70,9 @@ fn databases_on_one_server_go_on_when_it_comes_back_and_lose_nothing() {
     forget_what_is_cached(&place);
 
     let server = std::thread::scope(|scope| {
-        let my = Part::<MariaDb>::start(scope, at_my, &uris[0]);
-        let pg = Part::<Postgres>::start(scope, at_pg, &uris[1]);
-        let new = Part::<Postgres18>::start(scope, at_new, &uris[2]);
+        let my = Part::<MariaDb>::start(scope, at_my, &uris[0], 0);
+        let pg = Part::<Postgres>::start(scope, at_pg, &uris[1], 0);
+        let new = Part::<Postgres18>::start(scope, at_new, &uris[2], 0);
         // A test that fails does not wait for what is behind the volumes.
         let _cut = Cut(&relays);
         wait_for(&server, "known_evictions", 1000);
@@ -92,9 +92,9 @@ fn databases_on_one_server_go_on_when_it_comes_back_and_lose_nothing() {
         wait_for(&server, "demotions_accepted", 1);
         let marks = (my.end(&server, "my"), pg.end(&server, "pg"), new.end(&server, "new"));
         forget_what_is_cached(&place);
-        scope.spawn(move || sound::<MariaDb>(at_my, marks.0));
-        scope.spawn(move || sound::<Postgres>(at_pg, marks.1));
-        scope.spawn(move || sound::<Postgres18>(at_new, marks.2));
+        scope.spawn(move || sound::<MariaDb>(at_my, 0, marks.0));
+        scope.spawn(move || sound::<Postgres>(at_pg, 0, marks.1));
+        scope.spawn(move || sound::<Postgres18>(at_new, 0, marks.2));
         server
     });
     let hits = VOLUMES.map(|volume| server.stats(volume)["flash"]["hits"].as_u64().unwrap());
@@ -150,14 +150,19 @@ pub(super) struct Part<'a, D: Database> {
 }
 
 impl<'a, D: Database + 'a> Part<'a, D> {
-    pub(super) fn start<'env>(scope: &'a Scope<'a, 'env>, home: &'a Home, uri: &str) -> Self {
+    /// The marks are numbered from the one after `first`.
+    pub(super) fn start<'env>(
+        scope: &'a Scope<'a, 'env>,
+        home: &'a Home,
+        uri: &str,
+        first: u64,
+    ) -> Self {
         let limited = ["prlimit", "--as=2147483648", "--"];
         let database = home.attached::<D>(uri, &limited);
         home.execute::<D>(D::DURABLE);
         home.execute::<D>("create schema if not exists marks");
         home.execute::<D>("create table if not exists marks.marks (id int primary key)");
-        home.execute::<D>("truncate table marks.marks");
-        let marks = scope.spawn(|| write_marks::<D>(home));
+        let marks = scope.spawn(move || write_marks::<D>(home, first));
         let run = home.tpcc::<D>(&["--threads", "2", "--time", TIME, "run"]);
         let load = home.command(&run).spawn().unwrap();
         Part { home, database, load, marks }
@@ -211,9 +216,9 @@ fn killed<D: Database>(database: &mut Running<'_, D>) {
 }
 
 /// Commits one row after the other until the database has gone: how many it acknowledged.
-fn write_marks<D: Database>(home: &Home) -> u64 {
+fn write_marks<D: Database>(home: &Home, first: u64) -> u64 {
     let commits = |mark: &u64| {
-        let insert = format!("insert into marks.marks values ({mark})");
+        let insert = format!("insert into marks.marks values ({})", first + mark);
         let insert = [D::client(home), words(&[D::EXECUTE, &insert])].concat();
         home.command(&insert).output().is_ok_and(|said| said.status.success())
     };
@@ -236,9 +241,11 @@ fn kill_all_in(folder: &Path) -> bool {
 }
 
 /// Starts a database that was killed. What it had acknowledged is there, and all of it is sound.
-pub(super) fn sound<D: Database>(home: &Home, marks: u64) {
+pub(super) fn sound<D: Database>(home: &Home, first: u64, marks: u64) {
     let database = Running::<D>::start(home, D::command(home, false));
-    let ask = format!("select concat('marks=', count(*)) from marks.marks where id <= {marks}");
+    let (from, to) = (first + 1, first + marks);
+    let which = format!("where id between {from} and {to}");
+    let ask = format!("select concat('marks=', count(*)) from marks.marks {which}");
     let found = home.run(&[D::client(home), words(&[D::EXECUTE, &ask])].concat());
     assert!(found.contains(&format!("marks={marks}\n")), "{}: {marks}, {found}", D::NAME);
     home.run(&D::check(home));

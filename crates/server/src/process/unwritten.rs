@@ -72,6 +72,11 @@ struct FileMark {
 }
 
 impl FileMark {
+    /// Whether both are of one file, whatever it was called.
+    fn is_of(&self, other: &FileMark) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
     /// Whether both marks have the same properties, whatever the path.
     fn is_same_as(&self, other: &FileMark) -> bool {
         FileMark { path: other.path.clone(), ..self.clone() } == *other
@@ -208,20 +213,29 @@ pub async fn write_unwritten(
         on_warning: Some(Arc::clone(&on_warning)),
         ..OpenOptions::default()
     };
-    let store = spec.open(options).await;
-    let store = store.map_err(|error| failed(error.to_string()))?;
+    let mut end = pin!(end);
+    let store = tokio::select! {
+        store = spec.open(options) => store.map_err(|error| failed(error.to_string()))?,
+        () = &mut end => return Err(failed("ended before the store was open".to_owned())),
+    };
     if store.facts().size < head.volume_bytes {
         let (size, before) = (store.facts().size, head.volume_bytes);
         return Err(failed(format!("the store has {size} bytes, the volume had {before}")));
     }
+    // A server that opens the volume meanwhile renames the file.
+    let is_outdated = || !path.exists();
     let is_over = Cell::new(false);
     let mut write = pin!(async {
         let mut result = Ok(());
         for one in &kept {
-            if is_over.get() {
-                return Err(ErrorKind::Interrupted.into());
+            if is_over.get() || is_outdated() {
+                return result.and(Err(ErrorKind::Interrupted.into()));
             }
-            result = result.and(store.write(one.offset, vec![one.data.clone()], false).await);
+            let written = store.write(one.offset, vec![one.data.clone()], false).await;
+            if let (Ok(()), Err(error)) = (&result, &written) {
+                on_warning(&format!("{error}; the other blocks are tried"));
+            }
+            result = result.and(written);
         }
         let flushed = store.flush().await;
         result.and(flushed)
@@ -234,10 +248,26 @@ pub async fn write_unwritten(
             timeout(LAST_ANSWERS, write).await.unwrap_or_else(|late| Err(late.into()))
         }
     };
+    let needs_log = || {
+        if store.backlog().is_some_and(|log| log.age.is_some()) {
+            on_warning("the store needs its write log from now on: it is not empty");
+        }
+    };
     if let Err(error) = written {
-        let _ = give_up(&*store).await;
+        if store.backlog().is_some() {
+            // It would go on with its store.
+            let _ = give_up(&*store).await;
+        }
+        needs_log();
+        if is_outdated() {
+            return Err(failed(format!("{error}; it was renamed meanwhile, so nothing is kept")));
+        }
         // This attempt changed the files, by writing only these blocks.
-        head.files = file_marks(&spec);
+        let changed = file_marks(&spec);
+        for mark in &mut head.files {
+            let now = changed.iter().find(|now| now.is_of(mark));
+            *mark = now.unwrap_or(mark).clone();
+        }
         let kept = save(path, &head, &kept);
         let kept = kept.map_err(|error| failed(format!("cannot be kept for another try: {error}")));
         return Err(kept.err().unwrap_or_else(|| failed(error.to_string())));
@@ -245,12 +275,10 @@ pub async fn write_unwritten(
     let folder = path.parent().unwrap_or(Path::new("."));
     let renamed = fs::rename(path, path.with_extension(WRITTEN));
     renamed.and_then(|()| sync_folder(folder)).map_err(|error| failed(error.to_string()))?;
-    let given_up = give_up(&*store).await;
-    if store.backlog().is_some_and(|log| log.age.is_some()) {
-        on_warning("the blocks are in the store's write log, which it needs from now on");
-    } else if let Err(error) = given_up {
+    if let Err(error) = give_up(&*store).await {
         on_warning(&format!("{spec}: cannot be given up: {error}"));
     }
+    needs_log();
     Ok(head)
 }
 
@@ -432,6 +460,21 @@ mod tests {
         write_to(&path, None).await.unwrap();
         let image = fs::read(folder.path().join("demo.img")).unwrap();
         assert!(image[4096..8192].iter().all(|&byte| byte == 7));
+    }
+
+    /// A server opens the volume while the store does not answer an attempt.
+    #[tokio::test]
+    async fn an_attempt_does_not_bring_back_what_is_outdated() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _, path) = kept(folder.path());
+        let bad = format!("fail(write,stall):{store}").parse().unwrap();
+        let opened = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            outdate(folder.path(), "demo", &store);
+        };
+        let (refused, ()) = tokio::join!(write_to(&path, Some(bad)), opened);
+        assert!(refused.unwrap_err().contains("renamed meanwhile"));
+        assert!(!path.exists() && path.with_extension(OUTDATED).exists());
     }
 
     #[tokio::test]
