@@ -154,7 +154,7 @@ fn lines_of(output: impl std::io::Read + Send + 'static) -> Receiver<String> {
 }
 
 /// Waits for a process that is about to end; one that does not is killed.
-fn ended(child: &mut Child, what: &str) -> ExitStatus {
+pub(crate) fn ended(child: &mut Child, what: &str) -> ExitStatus {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(status) = child.try_wait().unwrap() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::support::{PATIENCE, Place, read, text, write};
+use super::support::{PATIENCE, Place, ended, read, text, write};
 
 const BLOCK: u64 = 4096;
 
@@ -71,12 +71,14 @@ async fn what_a_full_log_does_not_take_is_kept() {
     let mut attempt = place.undercroft_command(&write_to(&slow)).spawn().unwrap();
     let deadline = Instant::now() + PATIENCE;
     while changed() == before {
-        assert!(attempt.try_wait().unwrap().is_none() && Instant::now() < deadline);
+        if Instant::now() > deadline {
+            attempt.kill().unwrap();
+        }
+        assert!(attempt.try_wait().unwrap().is_none(), "nothing was moved");
         std::thread::sleep(Duration::from_millis(10));
     }
     kill_process(Pid::from_child(&attempt), Signal::INT).unwrap();
-    let ended = attempt.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert_eq!(ended(&mut attempt, "unwritten write, after SIGINT").code(), Some(1));
     let fast = store("");
     let done = place.undercroft(&write_to(&fast));
     assert!(done.status.success(), "{done:?}");

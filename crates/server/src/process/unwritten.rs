@@ -248,38 +248,35 @@ pub async fn write_unwritten(
             timeout(LAST_ANSWERS, write).await.unwrap_or_else(|late| Err(late.into()))
         }
     };
-    let needs_log = || {
-        if store.backlog().is_some_and(|log| log.age.is_some()) {
-            on_warning("the store needs its write log from now on: it is not empty");
-        }
-    };
-    if let Err(error) = written {
-        if store.backlog().is_some() {
-            // It would go on with its store.
-            let _ = give_up(&*store).await;
-        }
-        needs_log();
-        if is_outdated() {
-            return Err(failed(format!("{error}; it was renamed meanwhile, so nothing is kept")));
-        }
-        // This attempt changed the files, by writing only these blocks.
-        let changed = file_marks(&spec);
-        for mark in &mut head.files {
-            let now = changed.iter().find(|now| now.is_of(mark));
-            *mark = now.unwrap_or(mark).clone();
-        }
-        let kept = save(path, &head, &kept);
-        let kept = kept.map_err(|error| failed(format!("cannot be kept for another try: {error}")));
-        return Err(kept.err().unwrap_or_else(|| failed(error.to_string())));
+    if written.is_ok() {
+        // Durable. A write log may take long to get empty.
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let renamed = fs::rename(path, path.with_extension(WRITTEN));
+        renamed.and_then(|()| sync_folder(folder)).map_err(|error| failed(error.to_string()))?;
     }
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let renamed = fs::rename(path, path.with_extension(WRITTEN));
-    renamed.and_then(|()| sync_folder(folder)).map_err(|error| failed(error.to_string()))?;
-    if let Err(error) = give_up(&*store).await {
+    // After an error a write log would go on with its store.
+    let given_up = match written.is_ok() || store.backlog().is_some() {
+        true => give_up(&*store).await,
+        false => Ok(()),
+    };
+    if store.backlog().is_some_and(|log| log.age.is_some()) {
+        on_warning("the store needs its write log from now on: it is not empty");
+    } else if let Err(error) = given_up {
         on_warning(&format!("{spec}: cannot be given up: {error}"));
     }
-    needs_log();
-    Ok(head)
+    let Err(error) = written else { return Ok(head) };
+    if is_outdated() {
+        return Err(failed(format!("{error}; it was renamed meanwhile, so nothing is kept")));
+    }
+    // This attempt changed the files, by writing only these blocks.
+    let changed = file_marks(&spec);
+    for mark in &mut head.files {
+        let now = changed.iter().find(|now| now.is_of(mark));
+        *mark = now.unwrap_or(mark).clone();
+    }
+    let kept = save(path, &head, &kept);
+    let kept = kept.map_err(|error| failed(format!("cannot be kept for another try: {error}")));
+    Err(kept.err().unwrap_or_else(|| failed(error.to_string())))
 }
 
 /// The present marks of the regular files that a store consists of.
